@@ -1,0 +1,146 @@
+"""The joint density of a latent row, a completed row and its observation pattern.
+
+This is the only place where its terms are added; fitting, point estimation and sampling call it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from missbgm.bgm.likelihood import LOG_2PI, Columns, Parameters
+from missbgm.bgm.missingness import Mechanism, Network
+from missbgm.bgm.networks import Generator, Moments, draw_weights, mean_weights
+from missbgm.types import Latent, Observed, PerRow, RandomKey, Row
+
+
+class Terms(NamedTuple):
+    """Named parts of the log joint density, each one number a row."""
+
+    prior: PerRow
+    data: PerRow
+    missingness: PerRow
+
+    def tempered(self, beta: Array | float) -> PerRow:
+        """log pi(z) + log p(x | z) + beta log p(r | x)."""
+        return self.prior + self.data + beta * self.missingness
+
+
+class Model(eqx.Module):
+    """Everything believed: how rows come about and how cells go missing."""
+
+    columns: Columns
+    generator: Generator
+    mechanism: Mechanism
+    moments: Moments
+
+    @classmethod
+    def create(
+        cls,
+        key: RandomKey,
+        columns: Columns,
+        *,
+        z_dim: int,
+        g_units: Sequence[int],
+        missingness_units: Sequence[int],
+        uncertain: bool,
+    ) -> Self:
+        key_g, key_f = jax.random.split(key)
+        generator = Generator.create(key_g, z_dim, g_units, columns.n_outputs, uncertain=uncertain)
+        mechanism = Network.create(
+            key_f, columns.n_features, missingness_units, columns.n_columns, uncertain=uncertain
+        )
+        return cls(columns, generator, mechanism, Moments.standard(z_dim))
+
+    def parameters(self, z: Latent) -> Parameters:
+        """What the generator says about a row's columns."""
+        return self.columns.read(self.generator(z, self.moments))
+
+    def drawn(self, key: RandomKey) -> "Model":
+        """The model with uncertain weights replaced by one draw of them."""
+        return draw_weights(self, key)
+
+    def at_mean(self) -> "Model":
+        """The model with uncertain weights replaced by their mean."""
+        return mean_weights(self)
+
+
+def log_prior(z: Latent) -> PerRow:
+    return -0.5 * (jnp.sum(z**2, axis=0) + len(z) * LOG_2PI)
+
+
+def log_missingness(
+    model: Model, x: Row, observed: Observed, key: RandomKey | None = None
+) -> PerRow:
+    return model.mechanism.log_prob(model.columns.features(x), observed, key)
+
+
+def log_latent(model: Model, z: Latent, x: Row) -> tuple[PerRow, Parameters]:
+    """log p(z | x) up to a constant, and the parameters it was computed from."""
+    parameters = model.parameters(z)
+    return log_prior(z) + model.columns.log_prob(parameters, x), parameters
+
+
+def log_missing(
+    model: Model, parameters: Parameters, x: Row, observed: Observed, beta: Array | float
+) -> PerRow:
+    """log p(x_mis | x_obs, r, z) up to a constant, tempered; `parameters` stand for z."""
+    return model.columns.log_prob(parameters, x) + beta * log_missingness(model, x, observed)
+
+
+def log_terms(model: Model, z: Latent, x: Row, observed: Observed) -> Terms:
+    """Every term of the log joint density of a row."""
+    data = model.columns.log_prob(model.parameters(z), x)
+    return Terms(log_prior(z), data, log_missingness(model, x, observed))
+
+
+def log_classes(
+    model: Model,
+    parameters: Parameters,
+    x: Row,
+    observed: Observed,
+    beta: Array | float,
+    block: int,
+    column: Array | int,
+) -> Array:
+    """log p(x_j = k | everything else), up to a constant, for each class k of one discrete column.
+
+    `block` says which block of columns holds it and `column` its place there.
+    """
+    kind = model.columns.blocks[block]
+    position = kind.start + column
+
+    def with_class(k: Array) -> PerRow:
+        row = jax.lax.dynamic_update_index_in_dim(x, jnp.broadcast_to(k, x.shape[1:]), position, 0)
+        return beta * log_missingness(model, row, observed)
+
+    classes = jnp.arange(kind.n_classes, dtype=x.dtype)
+    log_probs = jnp.take(parameters[block].log_probs, column, axis=1)
+    return log_probs + jax.vmap(with_class)(classes)
+
+
+def update_classes(
+    model: Model,
+    parameters: Parameters,
+    x: Row,
+    observed: Observed,
+    beta: Array | float,
+    choose: Callable[[Array, Array], Array],
+) -> Row:
+    """Visit every discrete column and give its missing cells the class chosen from their conditional.
+
+    ``choose(log_weights, position)`` answers one class for each row: the mode, or a draw.
+    """
+    for block, kind in model.columns.discrete:
+
+        def visit(column: Array, x: Row, block: int = block, start: int = kind.start) -> Row:
+            log_weights = log_classes(model, parameters, x, observed, beta, block, column)
+            chosen = choose(log_weights, start + column).astype(x.dtype)
+            kept = jnp.where(observed[start + column], x[start + column], chosen)
+            return jax.lax.dynamic_update_index_in_dim(x, kept, start + column, 0)
+
+        x = jax.lax.fori_loop(0, kind.size, visit, x)
+    return x

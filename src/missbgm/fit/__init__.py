@@ -1,0 +1,1 @@
+"""How parameters are found: warm start, Algorithm 1 as pure steps, and the loop that runs them."""

@@ -1,0 +1,170 @@
+"""The paper's sweep: latent rows given completed rows, then missing cells given latent rows."""
+
+from functools import partial
+from typing import Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from missbgm.bgm.joint import (
+    Model,
+    Terms,
+    log_latent,
+    log_missing,
+    log_missingness,
+    log_prior,
+    update_classes,
+)
+from missbgm.bgm.likelihood import Parameters
+from missbgm.sample.hmc import (
+    StepSize,
+    acceptance_of,
+    chosen,
+    row_normal,
+    row_uniform,
+    transition,
+)
+from missbgm.types import Latent, Observed, PerRow, Row, RowKeys
+
+XKernel = Literal["autoregressive", "hmc"]
+
+
+class Kernels(NamedTuple):
+    """Settings that shape the compiled sweep."""
+
+    n_leapfrog: int
+    x_kernel: XKernel
+    target_accept: float
+
+
+class Chains(NamedTuple):
+    """One chain a row."""
+
+    z: Latent
+    x: Row
+    z_step: StepSize
+    x_step: StepSize
+
+    @classmethod
+    def start(cls, z: Latent, x: Row, step_size: float) -> Self:
+        steps = StepSize.start(step_size, z.shape[1])
+        return cls(z, x, steps, steps)
+
+
+class Trace(NamedTuple):
+    """What a sweep leaves behind."""
+
+    x: Row
+    terms: Terms
+    z_acceptance: PerRow
+    x_acceptance: PerRow
+
+
+def autoregressive(
+    keys: RowKeys, model: Model, parameters: Parameters, x: Row, observed: Observed, beta: Array, step: PerRow
+) -> tuple[Row, PerRow]:
+    """Move missing continuous cells along their Gaussian conditional, judged by the mechanism alone.
+
+    With step 1 the proposal is an independent draw from p(x | z); smaller steps stay nearer to where the
+    chain is (Neal, 1998). It keeps p(x | z) whatever the step, so only the mechanism's ratio is left.
+    """
+    noise_keys, accept_keys = keys[:, 0], keys[:, 1]
+    noise = row_normal(noise_keys, len(x))
+    step = jnp.minimum(step, 1.0)
+    proposal = x
+    for i, block in model.columns.continuous:
+        mean, variance = parameters[i]
+        cells = block.columns
+        moved = mean + jnp.sqrt(1 - step**2) * (x[cells] - mean) + step * jnp.sqrt(variance) * noise[cells]
+        proposal = proposal.at[cells].set(jnp.where(observed[cells], x[cells], moved))
+    ratio = log_missingness(model, proposal, observed) - log_missingness(model, x, observed)
+    acceptance = acceptance_of(beta * ratio)
+    return chosen(row_uniform(accept_keys) < acceptance, proposal, x), acceptance
+
+
+def hamiltonian(
+    keys: RowKeys,
+    model: Model,
+    parameters: Parameters,
+    x: Row,
+    observed: Observed,
+    beta: Array,
+    step: PerRow,
+    n_leapfrog: int,
+) -> tuple[Row, PerRow]:
+    """The paper's HMC move of the missing continuous cells; `parameters` are computed once for all of it."""
+    free = jnp.zeros(x.shape, x.dtype)
+    for _, block in model.columns.continuous:
+        free = free.at[block.columns].set(jnp.where(observed[block.columns], 0.0, 1.0))
+
+    def density(x: Row) -> tuple[PerRow, None]:
+        return log_missing(model, parameters, x, observed, beta), None
+
+    point, acceptance = transition(keys[:, 0], density, x, step, n_leapfrog, free)
+    return point.position, acceptance
+
+
+def sweep(
+    model: Model,
+    chains: Chains,
+    observed: Observed,
+    row_keys: RowKeys,
+    number: Array,
+    n_adapt: Array,
+    beta: Array,
+    kernels: Kernels,
+) -> tuple[Chains, Trace]:
+    """One sweep of every row; step sizes adapt before sweep `n_adapt` and are frozen from it on."""
+    adapting = number < n_adapt
+    keys = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, number), 4))(row_keys)
+    point, z_acceptance = transition(
+        keys[:, 0],
+        lambda z: log_latent(model, z, chains.x),
+        chains.z,
+        chains.z_step.used(adapting),
+        kernels.n_leapfrog,
+    )
+    parameters, x, x_acceptance = point.extra, chains.x, jnp.ones(len(row_keys))
+    if model.columns.continuous:
+        given = (keys[:, 1:3], model, parameters, x, observed, beta, chains.x_step.used(adapting))
+        if kernels.x_kernel == "autoregressive":
+            x, x_acceptance = autoregressive(*given)
+        else:
+            x, x_acceptance = hamiltonian(*given, kernels.n_leapfrog)
+
+    def draw(log_weights: Array, position: Array) -> Array:
+        drawn = jax.vmap(lambda key, w: jax.random.categorical(jax.random.fold_in(key, position), w))
+        return drawn(keys[:, 3], log_weights.T)
+
+    x = update_classes(model, parameters, x, observed, beta, draw)
+    target = kernels.target_accept
+    z_step = chosen(adapting, chains.z_step.adapted(z_acceptance, number, target), chains.z_step)
+    x_step = chosen(adapting, chains.x_step.adapted(x_acceptance, number, target), chains.x_step)
+    terms = Terms(
+        log_prior(point.position),
+        model.columns.log_prob(parameters, x),
+        log_missingness(model, x, observed),
+    )
+    return Chains(point.position, x, z_step, x_step), Trace(x, terms, z_acceptance, x_acceptance)
+
+
+@partial(jax.jit, static_argnames=("length", "kernels"))
+def sweeps(
+    model: Model,
+    chains: Chains,
+    observed: Observed,
+    row_keys: RowKeys,
+    first: Array,
+    n_adapt: Array,
+    beta: Array,
+    *,
+    length: int,
+    kernels: Kernels,
+) -> tuple[Chains, Trace]:
+    """`length` sweeps from number `first`, with the trace of each."""
+
+    def step(chains: Chains, number: Array) -> tuple[Chains, Trace]:
+        return sweep(model, chains, observed, row_keys, number, n_adapt, beta, kernels)
+
+    return jax.lax.scan(step, chains, first + jnp.arange(length, dtype=first.dtype))

@@ -1,0 +1,1 @@
+"""What is reported: draws of missing cells and their summaries."""

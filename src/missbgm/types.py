@@ -1,0 +1,22 @@
+"""Names for the arrays and their dimensions.
+
+Features come first and rows, if any, last: a function written for one row, ``(features,)``, takes a block
+of rows, ``(features, rows)``, unchanged. ``d`` latent dimensions, ``p`` columns, ``q`` features (a
+categorical column of K classes has K), ``o`` outputs of the generator.
+"""
+
+from typing import Any
+
+from jax import Array
+from jaxtyping import Bool, Float, Key
+
+Latent = Float[Array, "d *rows"]
+Row = Float[Array, "p *rows"]
+Features = Float[Array, "q *rows"]
+Outputs = Float[Array, "o *rows"]
+Observed = Bool[Array, "p *rows"]
+PerRow = Float[Array, "*rows"]
+Scalar = Float[Array, ""]
+RandomKey = Key[Array, ""]
+RowKeys = Key[Array, " rows"]
+Tree = Any
