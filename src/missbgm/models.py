@@ -23,8 +23,9 @@ from missbgm.sample.check import Check
 from missbgm.summary.draws import Draws, Point
 from missbgm.table.array import Observations, as_matrix, check_width, observations
 from missbgm.table.codec import Codec, Kinds
-from missbgm.types import RandomKey
+from missbgm.types import Rng, new_key
 
+DRAWING = 1  # tells the seed of draws from that of fitting
 DIVERGED = (
     "training diverged: a loss stopped being finite. The last finite state is kept; lower lr_theta, lr_phi, "
     "lr_z or lr_x, and look for columns with extreme values."
@@ -99,14 +100,14 @@ class MissBGM:
         truth = _truth(x_true, table)
         codec = Codec.learn(table, kinds, standardize=self.config.standardize)
         codes, observed = codec.encode(table)
-        key_warm, key_train = jax.random.split(jax.random.key(self.random_seed))
+        rng = np.random.default_rng(self.random_seed)
         if not len(codec.order):
             return self._keep(_Fit(table, codec, None, codes, codes, None), {}, {}, "finished")
-        warm = warm_start(key_warm, Columns.of_classes(codec.n_classes), codes, observed, self.config)
+        warm = warm_start(rng, Columns.of_classes(codec.n_classes), codes, observed, self.config)
         if not warm.finite:
             warnings.warn(UNSETTLED, MissBGMWarning, stacklevel=2)
-        state = alternate.State.start(warm.model, alternate.start_rows(warm.z, warm.x))
-        fitted = self._train(key_train, state, observed, table, codec, truth, verbose)
+        state = alternate.start(warm.model, warm.z, warm.x)
+        fitted = self._train(rng, state, observed, table, codec, truth, verbose)
         if fitted.status == "diverged":
             warnings.warn(DIVERGED, MissBGMWarning, stacklevel=2)
         z, x = np.asarray(fitted.state.rows.z), np.asarray(fitted.state.rows.x)
@@ -186,7 +187,7 @@ class MissBGM:
 
     def _train(
         self,
-        key: RandomKey,
+        rng: Rng,
         state: alternate.State,
         observed: NDArray[np.bool_],
         table: Observations,
@@ -202,7 +203,7 @@ class MissBGM:
                     return {}
                 return {"rmse": _rmse(codec.decode_table(np.asarray(state.rows.x), table), truth, table)}
 
-            return loop.train(key, state, jnp.asarray(observed), self.config, on_epoch)
+            return loop.train(rng, state, jnp.asarray(observed), self.config, on_epoch)
 
     def _rows(self, fitted: _Fit, table: Observations) -> posterior.Rows:
         """Modes of a table's rows: the fitted ones where it is the fitted table."""
@@ -215,7 +216,8 @@ class MissBGM:
 
     def _draw(self, fitted: _Fit, table: Observations, verbose: int) -> Draws:
         rows = self._rows(fitted, table)
-        settings, key = self.config.posterior, jax.random.fold_in(jax.random.key(self.random_seed), 1)
+        settings = self.config.posterior
+        key = new_key(np.random.default_rng((self.random_seed, DRAWING)))
         with progress("drawing", 1, verbose) as update:
             sampled = posterior.draw_posterior(
                 key, fitted.model, rows, settings, self.config.beta, lambda done, of: update(done, f"of {of}")

@@ -7,6 +7,8 @@ categorical column of K classes has K), ``o`` outputs of the generator.
 
 from typing import Any
 
+import jax
+import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Key
 
@@ -19,4 +21,10 @@ PerRow = Float[Array, "*rows"]
 Scalar = Float[Array, ""]
 RandomKey = Key[Array, ""]
 RowKeys = Key[Array, " rows"]
+Rng = np.random.Generator
 Tree = Any
+
+
+def new_key(rng: Rng) -> RandomKey:
+    """A key of JAX's from a generator of NumPy's, which needs no program compiled to move on."""
+    return jax.random.key(rng.integers(2**63))

@@ -14,7 +14,7 @@ from jax import Array
 from missbgm.bgm.likelihood import LOG_2PI, Columns, Parameters
 from missbgm.bgm.missingness import Mechanism, Network
 from missbgm.bgm.networks import Generator, Moments, draw_weights, mean_weights
-from missbgm.types import Latent, Observed, PerRow, RandomKey, Row
+from missbgm.types import Latent, Observed, PerRow, RandomKey, Rng, Row
 
 
 class Terms(NamedTuple):
@@ -40,7 +40,7 @@ class Model(eqx.Module):
     @classmethod
     def create(
         cls,
-        key: RandomKey,
+        rng: Rng,
         columns: Columns,
         *,
         z_dim: int,
@@ -48,10 +48,9 @@ class Model(eqx.Module):
         missingness_units: Sequence[int],
         uncertain: bool,
     ) -> Self:
-        key_g, key_f = jax.random.split(key)
-        generator = Generator.create(key_g, z_dim, g_units, columns.n_outputs, uncertain=uncertain)
+        generator = Generator.create(rng, z_dim, g_units, columns.n_outputs, uncertain=uncertain)
         mechanism = Network.create(
-            key_f, columns.n_features, missingness_units, columns.n_columns, uncertain=uncertain
+            rng, columns.n_features, missingness_units, columns.n_columns, uncertain=uncertain
         )
         return cls(columns, generator, mechanism, Moments.standard(z_dim))
 

@@ -66,8 +66,11 @@ class Likelihood(eqx.Module):
         """The values nearest to features that need not be one-hot, such as averages over rows."""
 
     @abstractmethod
-    def soft(self, parameters: NamedTuple, key: RandomKey) -> Array:
-        """A draw in feature space that can be differentiated; for classes, their probabilities."""
+    def soft(self, parameters: NamedTuple, noise: Array) -> Array:
+        """A draw in feature space that can be differentiated; for classes, their probabilities.
+
+        ``noise`` is standard normal, one number a feature.
+        """
 
 
 class Normal(NamedTuple):
@@ -97,7 +100,7 @@ class Gaussian(Likelihood):
         return parameters.mean
 
     def draw(self, parameters: Normal, key: RandomKey) -> Array:
-        return parameters.mean + jnp.sqrt(parameters.variance) * jax.random.normal(key, parameters.mean.shape)
+        return self.soft(parameters, jax.random.normal(key, parameters.mean.shape))
 
     def features(self, x: Array) -> Array:
         return x
@@ -105,8 +108,8 @@ class Gaussian(Likelihood):
     def from_features(self, features: Array) -> Array:
         return features
 
-    def soft(self, parameters: Normal, key: RandomKey) -> Array:
-        return self.draw(parameters, key)
+    def soft(self, parameters: Normal, noise: Array) -> Array:
+        return parameters.mean + jnp.sqrt(parameters.variance) * noise
 
 
 class Classes(NamedTuple):
@@ -151,7 +154,7 @@ class Bernoulli(Discrete):
     def from_features(self, features: Array) -> Array:
         return (features > 0.5).astype(jnp.float32)
 
-    def soft(self, parameters: Classes, key: RandomKey) -> Array:
+    def soft(self, parameters: Classes, noise: Array) -> Array:
         return jnp.exp(parameters.log_probs[1])
 
 
@@ -179,7 +182,7 @@ class Categorical(Discrete):
     def from_features(self, features: Array) -> Array:
         return jnp.argmax(self._by_class(features), axis=0).astype(jnp.float32)
 
-    def soft(self, parameters: Classes, key: RandomKey) -> Array:
+    def soft(self, parameters: Classes, noise: Array) -> Array:
         log_probs = parameters.log_probs
         return jnp.exp(log_probs).reshape(-1, *log_probs.shape[2:])
 
@@ -258,10 +261,10 @@ class Columns(eqx.Module):
             [b.draw(given, k) for b, given, k in zip(self.blocks, parameters, keys, strict=True)]
         )
 
-    def soft(self, parameters: Parameters, key: RandomKey) -> Features:
-        keys = jax.random.split(key, len(self.blocks))
+    def soft(self, parameters: Parameters, noise: Features) -> Features:
+        parts = self._split(noise, [block.n_features for block in self.blocks])
         return self._join(
-            [b.soft(given, k) for b, given, k in zip(self.blocks, parameters, keys, strict=True)]
+            [b.soft(given, part) for b, given, part in zip(self.blocks, parameters, parts, strict=True)]
         )
 
     def features(self, x: Row) -> Features:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from missbgm.bgm.networks import Perceptron, softplus
-from missbgm.types import Features, Observed, PerRow, RandomKey
+from missbgm.types import Features, Observed, PerRow, RandomKey, Rng
 
 
 class Mechanism(eqx.Module):
@@ -27,9 +27,9 @@ class Network(Mechanism):
 
     @classmethod
     def create(
-        cls, key: RandomKey, n_features: int, units: Sequence[int], n_columns: int, *, uncertain: bool
+        cls, rng: Rng, n_features: int, units: Sequence[int], n_columns: int, *, uncertain: bool
     ) -> Self:
-        return cls(Perceptron.create(key, (n_features, *units, n_columns), uncertain=uncertain))
+        return cls(Perceptron.create(rng, (n_features, *units, n_columns), uncertain=uncertain))
 
     def logits(self, features: Features, key: RandomKey | None = None) -> Array:
         return self.body(features, key)

@@ -7,9 +7,10 @@ from typing import Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from missbgm.types import Latent, Outputs, RandomKey, Scalar, Tree
+from missbgm.types import Latent, Outputs, RandomKey, Rng, Scalar, Tree
 
 INITIAL_SPREAD = -3.0  # softplus(-3) = 0.049: a new uncertain weight is nearly a fixed one
 PRIOR_SD = 1.0
@@ -50,9 +51,9 @@ class Dense(Layer):
     bias: Array
 
     @classmethod
-    def create(cls, key: RandomKey, n_in: int, n_out: int) -> Self:
-        limit = (6.0 / (n_in + n_out)) ** 0.5
-        return cls(jax.random.uniform(key, (n_out, n_in), minval=-limit, maxval=limit), jnp.zeros(n_out))
+    def create(cls, rng: Rng, n_in: int, n_out: int) -> Self:
+        limit = np.sqrt(6 / (n_in + n_out))
+        return cls(rng.uniform(-limit, limit, (n_out, n_in)).astype(np.float32), np.zeros(n_out, np.float32))
 
     def __call__(self, h: Array, key: RandomKey | None = None) -> Array:
         return self.weight @ h + along_rows(self.bias, h)
@@ -75,9 +76,9 @@ class UncertainDense(Layer):
     spread: Dense  # softplus of it is the standard deviation
 
     @classmethod
-    def create(cls, key: RandomKey, n_in: int, n_out: int) -> Self:
-        mean = Dense.create(key, n_in, n_out)
-        return cls(mean, jax.tree.map(lambda w: jnp.full_like(w, INITIAL_SPREAD), mean))
+    def create(cls, rng: Rng, n_in: int, n_out: int) -> Self:
+        mean = Dense.create(rng, n_in, n_out)
+        return cls(mean, jax.tree.map(lambda w: np.full_like(w, INITIAL_SPREAD), mean))
 
     def deviation(self, key: RandomKey) -> Dense:
         keys = jax.random.split(key)
@@ -115,16 +116,15 @@ class Perceptron(eqx.Module):
     @classmethod
     def create(
         cls,
-        key: RandomKey,
+        rng: Rng,
         sizes: Sequence[int],
         *,
         uncertain: bool = False,
         activation: Callable[[Array], Array] = leaky_relu,
     ) -> Self:
         layer = UncertainDense if uncertain else Dense
-        keys = jax.random.split(key, len(sizes) - 1)
-        layers = tuple(layer.create(k, i, o) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True))
-        return cls(layers, activation)
+        shapes = zip(sizes[:-1], sizes[1:], strict=True)
+        return cls(tuple(layer.create(rng, n_in, n_out) for n_in, n_out in shapes), activation)
 
     def __call__(self, h: Array, key: RandomKey | None = None) -> Array:
         keys = [None] * len(self.layers) if key is None else jax.random.split(key, len(self.layers))
@@ -141,7 +141,7 @@ class Moments(eqx.Module):
 
     @classmethod
     def standard(cls, n: int) -> Self:
-        return cls(jnp.zeros(n), jnp.ones(n))
+        return cls(np.zeros(n, np.float32), np.ones(n, np.float32))
 
     @classmethod
     def of_batch(cls, h: Array, weight: Array) -> Self:
@@ -162,7 +162,7 @@ class Normalisation(eqx.Module):
 
     @classmethod
     def create(cls, n: int) -> Self:
-        return cls(jnp.ones(n), jnp.zeros(n))
+        return cls(np.ones(n, np.float32), np.zeros(n, np.float32))
 
     def __call__(self, h: Array, moments: Moments) -> Array:
         factor = self.scale * jax.lax.rsqrt(moments.variance + EPSILON)
@@ -176,9 +176,9 @@ class Generator(eqx.Module):
     body: Perceptron
 
     @classmethod
-    def create(cls, key: RandomKey, d: int, units: Sequence[int], n_outputs: int, *, uncertain: bool) -> Self:
+    def create(cls, rng: Rng, d: int, units: Sequence[int], n_outputs: int, *, uncertain: bool) -> Self:
         return cls(
-            Normalisation.create(d), Perceptron.create(key, (d, *units, n_outputs), uncertain=uncertain)
+            Normalisation.create(d), Perceptron.create(rng, (d, *units, n_outputs), uncertain=uncertain)
         )
 
     def __call__(self, z: Latent, moments: Moments, key: RandomKey | None = None) -> Outputs:
@@ -192,8 +192,8 @@ class Critic(eqx.Module):
     normalisations: tuple[Normalisation, ...]
 
     @classmethod
-    def create(cls, key: RandomKey, n_in: int, units: Sequence[int]) -> Self:
-        body = Perceptron.create(key, (n_in, *units, 1), activation=jnp.tanh)
+    def create(cls, rng: Rng, n_in: int, units: Sequence[int]) -> Self:
+        body = Perceptron.create(rng, (n_in, *units, 1), activation=jnp.tanh)
         return cls(body, tuple(Normalisation.create(n) for n in units[1:]))
 
     def __call__(self, h: Array) -> Array:

@@ -24,11 +24,16 @@ from missbgm.bgm.joint import (
 )
 from missbgm.bgm.networks import Generator, Moments, is_uncertain, penalty
 from missbgm.config import Config
-from missbgm.types import Latent, Observed, PerRow, RandomKey, Row, Scalar, Tree
+from missbgm.types import Latent, Observed, PerRow, RandomKey, Rng, Row, Scalar, Tree
 
 GRADIENT_LIMIT = 25.0
-ADAM = optax.scale_by_adam(b1=0.9, b2=0.99, eps=1e-7)
-ROW_ADAM = optax.chain(optax.clip_by_global_norm(GRADIENT_LIMIT), ADAM)
+# Most of these programs' time goes to small matrix products in a library: compiled with less effort, in one
+# piece, they run nearly as fast and are ready sooner.
+CHEAPLY_COMPILED = {"xla_backend_optimization_level": 1, "xla_cpu_parallel_codegen_split_count": 1}
+_ADAM = optax.scale_by_adam(b1=0.9, b2=0.99, eps=1e-7)
+# Flat: one vector of moments instead of a pair of arrays for each weight matrix; it compiles faster.
+ADAM = optax.flatten(_ADAM)
+ROW_ADAM = optax.chain(optax.clip_by_global_norm(GRADIENT_LIMIT), _ADAM)
 
 
 class Rates(NamedTuple):
@@ -61,13 +66,6 @@ class Rows(eqx.Module):
         return cls(z, x, _per_row(ROW_ADAM.init)(z), _per_row(ROW_ADAM.init)(x))
 
 
-@jax.jit
-def start_rows(z: Array, x: Array) -> Rows:
-    """Optimiser state for tables of latent and completed rows; rows come first, as outside of batches."""
-    rows = Rows.start(z.T, x.T)
-    return jax.tree.map(lambda a: jnp.moveaxis(a, -1, 0), rows)
-
-
 class State(NamedTuple):
     """Everything that Algorithm 1 moves; rows lead every array of `rows`."""
 
@@ -76,9 +74,17 @@ class State(NamedTuple):
     phi_moments: Tree
     rows: Rows
 
-    @classmethod
-    def start(cls, model: Model, rows: Rows) -> Self:
-        return cls(model, ADAM.init(model.generator), ADAM.init(model.mechanism), rows)
+
+def start(model: Model, z: Array, x: Array) -> State:
+    """The state of Algorithm 1 for tables of latent and completed rows, with fresh moments for all."""
+
+    def state(model: Model, z: Array, x: Array) -> State:
+        rows = jax.tree.map(lambda a: jnp.moveaxis(a, -1, 0), Rows.start(z.T, x.T))
+        return State(model, ADAM.init(model.generator), ADAM.init(model.mechanism), rows)
+
+    # Every optimiser starts at zero, so its shapes are enough and nothing is compiled.
+    zeros = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), jax.eval_shape(state, model, z, x))
+    return zeros._replace(model=model, rows=eqx.tree_at(lambda rows: (rows.z, rows.x), zeros.rows, (z, x)))
 
 
 class Losses(NamedTuple):
@@ -174,31 +180,39 @@ def global_step(
     return State(model, theta_moments, phi_moments, state.rows), Losses(prior, data, pattern, cost_g, cost_f)
 
 
-@partial(jax.jit, static_argnames=("batch_size", "n_inner"))
+class Visits(NamedTuple):
+    """The order in which an epoch visits rows; made on the host, so that no sorting is compiled."""
+
+    rows: Array  # batches by places; the last batch is filled up with rows of weight 0
+    weight: Array
+    inverse: Array  # where each row of the table is visited
+
+    @classmethod
+    def shuffled(cls, rng: Rng, n_rows: int, batch_size: int) -> Self:
+        order = rng.permutation(n_rows).astype(np.int32)
+        shape = (-(-n_rows // batch_size), batch_size)
+        weight = (np.arange(shape[0] * batch_size) < n_rows).astype(np.float32)
+        return cls(np.resize(order, shape), weight.reshape(shape), np.argsort(order).astype(np.int32))
+
+
+@partial(jax.jit, static_argnames="n_inner", compiler_options=CHEAPLY_COMPILED)
 def epoch(
     key: RandomKey,
     number: Array,
+    visits: Visits,
     state: State,
     observed: Array,
     rates: Rates,
     *,
-    batch_size: int,
     n_inner: int,
 ) -> tuple[State, Losses]:
-    """Visit every row once, in batches of a fresh permutation."""
-    n = len(observed)
-    n_batches = -(-n // batch_size)
-    key_rows, key_batches = jax.random.split(jax.random.fold_in(key, number))
-    order = jax.random.permutation(key_rows, n)
-    padded = jnp.resize(order, n_batches * batch_size)
-    weight = (jnp.arange(n_batches * batch_size) < n).astype(jnp.float32).reshape(n_batches, batch_size)
+    """Visit every row once, batch by batch."""
 
     def batched(a: Array) -> Array:
-        return jnp.moveaxis(a[padded].reshape(n_batches, batch_size, *a.shape[1:]), 1, -1)
+        return jnp.moveaxis(a[visits.rows], 1, -1)
 
     def unbatched(a: Array) -> Array:
-        rows = jnp.moveaxis(a, -1, 1).reshape(n_batches * batch_size, *a.shape[1:-1])[:n]
-        return rows[jnp.argsort(order)]
+        return jnp.moveaxis(a, -1, 1).reshape(-1, *a.shape[1:-1])[visits.inverse]
 
     def visit(state: State, given: tuple[Batch, RandomKey]) -> tuple[State, tuple[Rows, Losses]]:
         batch, key = given
@@ -210,10 +224,10 @@ def epoch(
         state, losses = global_step(state, batch._replace(rows=rows), rates, key_step)
         return state, (rows, losses)
 
-    batches = Batch(jax.tree.map(batched, state.rows), batched(observed), weight)
-    light = state._replace(rows=None)
-    light, (rows, losses) = jax.lax.scan(visit, light, (batches, jax.random.split(key_batches, n_batches)))
-    share = jnp.sum(weight, axis=1) / n
+    batches = Batch(jax.tree.map(batched, state.rows), batched(observed), visits.weight)
+    keys = jax.random.split(jax.random.fold_in(key, number), len(visits.rows))
+    light, (rows, losses) = jax.lax.scan(visit, state._replace(rows=None), (batches, keys))
+    share = jnp.sum(visits.weight, axis=1) / len(observed)
     return light._replace(rows=jax.tree.map(unbatched, rows)), jax.tree.map(lambda a: share @ a, losses)
 
 

@@ -18,11 +18,13 @@ from jax import Array
 from missbgm.bgm.joint import Model
 from missbgm.bgm.networks import Critic, Generator, Moments, Perceptron, is_uncertain, penalty
 from missbgm.config import Config, EgmInit
-from missbgm.types import Features, Latent, RandomKey, Scalar, Tree
+from missbgm.fit.alternate import CHEAPLY_COMPILED
+from missbgm.types import Features, Latent, RandomKey, Rng, Scalar, Tree, new_key
 
 REAL, FAKE = 0.9, 0.1
 CYCLE_WEIGHT = 10.0
-ADAM = optax.scale_by_adam(b1=0.5, b2=0.9, eps=1e-7)
+# Flat: one vector of moments instead of one pair of arrays a weight matrix; it compiles faster.
+ADAM = optax.flatten(optax.scale_by_adam(b1=0.5, b2=0.9, eps=1e-7))
 
 
 class Players(eqx.Module):
@@ -34,14 +36,13 @@ class Players(eqx.Module):
     x_critic: Critic
 
     @classmethod
-    def create(cls, key: RandomKey, model: Model, settings: EgmInit) -> Self:
-        keys = jax.random.split(key, 3)
+    def create(cls, rng: Rng, model: Model, settings: EgmInit) -> Self:
         d, q = len(model.moments.mean), model.columns.n_features
         return cls(
             model.generator,
-            Perceptron.create(keys[0], (q, *settings.e_units, d)),
-            Critic.create(keys[1], d, settings.dz_units),
-            Critic.create(keys[2], q, settings.dx_units),
+            Perceptron.create(rng, (q, *settings.e_units, d)),
+            Critic.create(rng, d, settings.dz_units),
+            Critic.create(rng, q, settings.dx_units),
         )
 
 
@@ -60,44 +61,45 @@ def _off(scores: Array, label: float) -> Scalar:
 
 
 def _generated(
-    model: Model, generator: Generator, z: Latent, key: RandomKey
+    model: Model, generator: Generator, z: Latent, noise: Features, key: RandomKey
 ) -> tuple[Features, Moments]:
     """A differentiable draw of rows, in feature space, and the batch's moments."""
-    key_weights, key_draw = jax.random.split(key)
     moments = Moments.of_batch(z, jnp.ones(z.shape[1]))
-    outputs = generator(z, moments, key_weights if is_uncertain(generator) else None)
-    return model.columns.soft(model.columns.read(outputs), key_draw), moments
+    outputs = generator(z, moments, key if is_uncertain(generator) else None)
+    return model.columns.soft(model.columns.read(outputs), noise), moments
 
 
-def _critics_loss(
-    critics: tuple[Critic, Critic], players: Players, model: Model, z: Latent, rows: Features, key: RandomKey
-) -> Scalar:
-    z_critic, x_critic = critics
-    fake_rows, _ = _generated(model, players.generator, z, key)
-    z_loss = _off(z_critic(z), REAL) + _off(z_critic(players.encoder(rows)), FAKE)
-    x_loss = _off(x_critic(rows), REAL) + _off(x_critic(fake_rows), FAKE)
-    return (z_loss + x_loss) / 2
+class Batch(NamedTuple):
+    """Random material of one step."""
+
+    rows: Features
+    z: Latent
+    noise: Array  # one layer for each draw of rows
+    key: RandomKey
+
+
+def _critics_loss(critics: tuple[Critic, Critic], players: Players, model: Model, batch: Batch) -> Scalar:
+    fake_rows, _ = _generated(model, players.generator, batch.z, batch.noise[0], batch.key)
+    pairs = (batch.z, players.encoder(batch.rows)), (batch.rows, fake_rows)
+    # Real and fake rows are scored as two batches of one call, each with moments of its own.
+    scores = [jax.vmap(c)(jnp.stack(pair)) for c, pair in zip(critics, pairs, strict=True)]
+    return sum(_off(real, REAL) + _off(fake, FAKE) for real, fake in scores) / 2
 
 
 def _pair_loss(
-    pair: tuple[Generator, Perceptron],
-    players: Players,
-    model: Model,
-    z: Latent,
-    rows: Features,
-    key: RandomKey,
-    weight: Array,
+    pair: tuple[Generator, Perceptron], players: Players, model: Model, batch: Batch, weight: Array
 ) -> tuple[Scalar, tuple[tuple[Scalar, ...], list[Moments]]]:
     generator, encoder = pair
-    key_there, key_back = jax.random.split(key)
-    fake_rows, prior_moments = _generated(model, generator, z, key_there)
-    fake_z = encoder(rows)
-    rebuilt_rows, encoded_moments = _generated(model, generator, fake_z, key_back)
+    key_there, key_back = jax.random.split(batch.key)
+    fake_rows, prior_moments = _generated(model, generator, batch.z, batch.noise[0], key_there)
+    encoded = encoder(jnp.concatenate([batch.rows, fake_rows], axis=1))
+    fake_z, rebuilt_z = jnp.split(encoded, 2, axis=1)
+    rebuilt_rows, encoded_moments = _generated(model, generator, fake_z, batch.noise[1], key_back)
     terms = (
         _off(players.z_critic(fake_z), REAL),
         _off(players.x_critic(fake_rows), REAL),
-        jnp.mean((encoder(fake_rows) - z) ** 2),
-        jnp.mean((rebuilt_rows - rows) ** 2),
+        jnp.mean((rebuilt_z - batch.z) ** 2),
+        jnp.mean((rebuilt_rows - batch.rows) ** 2),
     )
     total = terms[0] + terms[1] + CYCLE_WEIGHT * (terms[2] + terms[3]) + weight * penalty(generator)
     return total, (terms, [prior_moments, encoded_moments])
@@ -115,26 +117,39 @@ class GameState(NamedTuple):
     critics_adam: Tree
 
 
-@partial(jax.jit, static_argnames=("settings", "batch_size"))
-def _play(
-    key: RandomKey, model: Model, table: Array, rate: Array, weight: Array, *, settings: EgmInit, batch_size: int
-) -> tuple[Model, Array, GameLosses]:
-    key_init, key_game = jax.random.split(key)
-    players = Players.create(key_init, model, settings)
+def _batches(key: RandomKey, index: Array, table: Array, d: int) -> tuple[Batch, Batch]:
+    """Material for the critics' step and for the pair's, from one call of the random generator."""
+    key_noise, *keys = jax.random.split(key, 3)
+    rows = table[index].swapaxes(1, 2)
+    q, batch_size = rows.shape[1:]
+    noise = jax.random.normal(key_noise, (2 * d + 3 * q, batch_size))
+    z = noise[: 2 * d].reshape(2, d, batch_size)
+    layers = noise[2 * d :].reshape(3, q, batch_size)
+    return Batch(rows[0], z[0], layers[:1], keys[0]), Batch(rows[1], z[1], layers[1:], keys[1])
 
-    def step(state: GameState, key: RandomKey) -> tuple[GameState, GameLosses]:
+
+@partial(jax.jit, compiler_options=CHEAPLY_COMPILED)
+def play(
+    key: RandomKey,
+    model: Model,
+    players: Players,
+    table: Array,
+    index: Array,
+    rate: Array,
+    weight: Array,
+) -> tuple[Model, Array, GameLosses]:
+    """The whole game, as one scan over minibatches; `index` holds two batches of rows for each."""
+    d = len(model.moments.mean)
+
+    def step(state: GameState, given: tuple[RandomKey, Array]) -> tuple[GameState, GameLosses]:
         players, moments, pair_adam, critics_adam = state
-        key_rows, key_z, key_critics, key_pair = jax.random.split(key, 4)
-        rows = table[jax.random.randint(key_rows, (2, batch_size), 0, len(table))].swapaxes(1, 2)
-        z = jax.random.normal(key_z, (2, len(moments.mean), batch_size))
+        for_critics, for_pair = _batches(*given, table, d)
         critics = (players.z_critic, players.x_critic)
-        loss, gradient = jax.value_and_grad(_critics_loss)(critics, players, model, z[0], rows[0], key_critics)
+        loss, gradient = jax.value_and_grad(_critics_loss)(critics, players, model, for_critics)
         critics, critics_adam = _descended(critics, gradient, critics_adam, rate)
         players = Players(players.generator, players.encoder, *critics)
         pair = (players.generator, players.encoder)
-        gradient, (terms, seen) = jax.grad(_pair_loss, has_aux=True)(
-            pair, players, model, z[1], rows[1], key_pair, weight
-        )
+        gradient, (terms, seen) = jax.grad(_pair_loss, has_aux=True)(pair, players, model, for_pair, weight)
         pair, pair_adam = _descended(pair, gradient, pair_adam, rate)
         for batch in seen:
             moments = moments.moved_towards(batch)
@@ -142,20 +157,28 @@ def _play(
 
     pair, critics = (players.generator, players.encoder), (players.z_critic, players.x_critic)
     state = GameState(players, model.moments, ADAM.init(pair), ADAM.init(critics))
-    state, losses = jax.lax.scan(step, state, jax.random.split(key_game, settings.n_iter))
+    state, losses = jax.lax.scan(step, state, (jax.random.split(key, len(index)), index))
     model = Model(model.columns, state.players.generator, model.mechanism, state.moments)
     return model, state.players.encoder(table.T).T, losses
 
 
 def pretrain(
-    key: RandomKey, model: Model, table: Array, config: Config
+    rng: Rng, model: Model, table: Array, config: Config
 ) -> tuple[Model, Array, GameLosses]:
     """Play the game on a completed table of features.
 
     Returns the model with its pretrained generator, the encoded latent rows and the losses of every batch.
     """
+    settings = config.egm_init
     penalty_weight = np.float32(config.kl_weight if config.use_bnn else config.weight_decay)
-    rate = np.float32(config.egm_init.lr)
-    return _play(
-        key, model, table, rate, penalty_weight, settings=config.egm_init, batch_size=config.batch_size
+    players = Players.create(rng, model, settings)
+    index = rng.integers(len(table), size=(settings.n_iter, 2, config.batch_size), dtype=np.int32)
+    return play(
+        new_key(rng),
+        model,
+        players,
+        table,
+        index,
+        np.float32(settings.lr),
+        penalty_weight,
     )

@@ -7,8 +7,8 @@ import numpy as np
 from jax import Array
 
 from missbgm.config import Config
-from missbgm.fit.alternate import Losses, Rates, State, epoch
-from missbgm.types import RandomKey
+from missbgm.fit.alternate import Losses, Rates, State, Visits, epoch
+from missbgm.types import Rng, new_key
 
 Status = Literal["finished", "stopped early", "diverged"]
 OnEpoch = Callable[[int, State, dict[str, float]], dict[str, float]]
@@ -46,14 +46,14 @@ def named(losses: Losses, beta: float) -> dict[str, float]:
 
 
 def train(
-    key: RandomKey, state: State, observed: Array, config: Config, on_epoch: OnEpoch | None = None
+    rng: Rng, state: State, observed: Array, config: Config, on_epoch: OnEpoch | None = None
 ) -> Fitted:
     """Run Algorithm 1 for the configured epochs.
 
     ``on_epoch(number, state, terms)`` may report progress and answer further numbers to log; nothing it
     answers enters a decision. When a loss stops being finite, the last finite state is kept.
     """
-    rates = Rates.of(config)
+    rates, key = Rates.of(config), new_key(rng)
     patience = _Patience(config)
     history: list[dict[str, float]] = []
     status: Status = "finished"
@@ -61,10 +61,10 @@ def train(
         moved, losses = epoch(
             key,
             np.uint32(number),
+            Visits.shuffled(rng, len(observed), config.batch_size),
             state,
             observed,
             rates,
-            batch_size=config.batch_size,
             n_inner=config.n_inner_steps,
         )
         terms = named(losses, config.beta)

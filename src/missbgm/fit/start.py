@@ -10,7 +10,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from missbgm.bgm.joint import Model
-from missbgm.types import Latent, Observed, Row
+from missbgm.types import Latent, Observed, Rng, Row
 
 Table = NDArray[np.float32]
 Pattern = NDArray[np.bool_]
@@ -32,7 +32,7 @@ class Donors(NamedTuple):
         return Donors(self.values[rows], self.observed[rows])
 
 
-def neighbours_fill(table: Table, observed: Pattern, n_neighbors: int = 5, seed: int = 0) -> Table:
+def neighbours_fill(table: Table, observed: Pattern, n_neighbors: int, rng: Rng) -> Table:
     """Fill each missing cell with the mean of its column over the nearest rows that observe it.
 
     The distance of two rows is over the columns that both observe, scaled up to all columns. A cell with
@@ -47,7 +47,7 @@ def neighbours_fill(table: Table, observed: Pattern, n_neighbors: int = 5, seed:
         Which cells of it are observed.
     n_neighbors
         How many neighbours are averaged.
-    seed
+    rng
         Chooses which rows may be donors when there are more than `MAX_DONORS`.
     """
     everyone = Donors(np.where(observed, table, 0).astype(np.float32), observed)
@@ -55,7 +55,7 @@ def neighbours_fill(table: Table, observed: Pattern, n_neighbors: int = 5, seed:
     filled = np.where(observed, table, means).astype(np.float32)
     chosen = np.arange(len(table))
     if len(chosen) > MAX_DONORS:
-        chosen = np.sort(np.random.default_rng(seed).choice(chosen, MAX_DONORS, replace=False))
+        chosen = np.sort(rng.choice(chosen, MAX_DONORS, replace=False))
     donors = everyone.taken(chosen)
     incomplete = np.flatnonzero(~observed.all(1))
     chunk = max(1, MEMORY_CELLS // max(len(chosen), 1))

@@ -1,6 +1,5 @@
 """The warm start: a model, latent rows and a completed table for Algorithm 1 to begin with."""
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -14,25 +13,15 @@ from missbgm.bgm.likelihood import Columns
 from missbgm.config import Config
 from missbgm.fit.egm import pretrain
 from missbgm.fit.start import Pattern, Table, neighbours_fill
-from missbgm.types import RandomKey
+from missbgm.types import Rng
 
 
 class Warm(NamedTuple):
     model: Model
-    z: Array
+    z: Array | Table
     x: Table
     history: dict[str, NDArray[np.float32]]
     finite: bool
-
-
-_new_model = jax.jit(
-    Model.create, static_argnames=("z_dim", "g_units", "missingness_units", "uncertain")
-)
-
-
-@partial(jax.jit, static_argnames=("n", "d"))
-def _prior_rows(key: RandomKey, n: int, d: int) -> Array:
-    return jax.random.normal(key, (n, d))
 
 
 @jax.jit
@@ -50,22 +39,20 @@ def _seen_features(columns: Columns, observed: Array) -> Array:
     return columns.observed_features(observed.T).T
 
 
-def fill(columns: Columns, codes: Table, observed: Pattern, config: Config, seed: int) -> tuple[Table, Table]:
+def fill(columns: Columns, codes: Table, observed: Pattern, config: Config, rng: Rng) -> tuple[Table, Table]:
     """Complete a coded table from neighbours; answer the codes and the features they came from."""
     features = np.asarray(to_features(columns, codes))
     seen = np.asarray(_seen_features(columns, observed))
-    features = neighbours_fill(features, seen, config.n_neighbors, seed)
+    features = neighbours_fill(features, seen, config.n_neighbors, rng)
     completed = np.where(observed, codes, np.asarray(_to_codes(columns, features)))
     return completed, features
 
 
-def warm_start(key: RandomKey, columns: Columns, codes: Table, observed: Pattern, config: Config) -> Warm:
+def warm_start(rng: Rng, columns: Columns, codes: Table, observed: Pattern, config: Config) -> Warm:
     """Fill from neighbours, then pretrain; when that comes to nothing finite, start from the prior."""
-    key_model, key_game, key_z, key_fill = jax.random.split(key, 4)
-    seed = int(jax.random.key_data(key_fill)[-1])
-    x, features = fill(columns, codes, observed, config, seed)
-    model = _new_model(
-        key_model,
+    x, features = fill(columns, codes, observed, config, rng)
+    model = Model.create(
+        rng,
         columns,
         z_dim=config.z_dim,
         g_units=config.g_units,
@@ -73,8 +60,9 @@ def warm_start(key: RandomKey, columns: Columns, codes: Table, observed: Pattern
         uncertain=config.use_bnn,
     )
     if config.egm_init.enabled:
-        pretrained, z, losses = pretrain(key_game, model, jnp.asarray(features), config)
+        pretrained, z, losses = pretrain(rng, model, jnp.asarray(features), config)
         history = {name: np.asarray(loss) for name, loss in losses._asdict().items()}
         if np.isfinite(np.asarray(z)).all() and all(np.isfinite(h).all() for h in history.values()):
             return Warm(pretrained, z, x, history, True)
-    return Warm(model, _prior_rows(key_z, len(x), config.z_dim), x, {}, not config.egm_init.enabled)
+    z = rng.standard_normal((len(x), config.z_dim), dtype=np.float32)
+    return Warm(model, z, x, {}, not config.egm_init.enabled)

@@ -20,14 +20,29 @@ from missbgm.bgm.likelihood import Parameters
 from missbgm.sample.hmc import (
     StepSize,
     acceptance_of,
+    as_normal,
     chosen,
-    row_normal,
     row_uniform,
     transition,
 )
-from missbgm.types import Latent, Observed, PerRow, Row, RowKeys
+from missbgm.types import Latent, Observed, PerRow, RandomKey, Row, RowKeys
+
+# Compiling in several pieces at once costs more than it saves.
+IN_ONE_PIECE = {"xla_cpu_parallel_codegen_split_count": 1}
 
 XKernel = Literal["autoregressive", "hmc"]
+
+
+class Seeds(NamedTuple):
+    """Where a row's randomness comes from: one key, the row's own number and the chain's."""
+
+    key: RandomKey
+    numbers: Array
+    chain: Array
+
+    def row_keys(self) -> RowKeys:
+        chain = jax.random.fold_in(self.key, self.chain)
+        return jax.vmap(lambda number: jax.random.fold_in(chain, number))(self.numbers)
 
 
 class Kernels(NamedTuple):
@@ -62,15 +77,20 @@ class Trace(NamedTuple):
 
 
 def autoregressive(
-    keys: RowKeys, model: Model, parameters: Parameters, x: Row, observed: Observed, beta: Array, step: PerRow
+    noise: Row,
+    uniform: PerRow,
+    model: Model,
+    parameters: Parameters,
+    x: Row,
+    observed: Observed,
+    beta: Array,
+    step: PerRow,
 ) -> tuple[Row, PerRow]:
     """Move missing continuous cells along their Gaussian conditional, judged by the mechanism alone.
 
     With step 1 the proposal is an independent draw from p(x | z); smaller steps stay nearer to where the
     chain is (Neal, 1998). It keeps p(x | z) whatever the step, so only the mechanism's ratio is left.
     """
-    noise_keys, accept_keys = keys[:, 0], keys[:, 1]
-    noise = row_normal(noise_keys, len(x))
     step = jnp.minimum(step, 1.0)
     proposal = x
     for i, block in model.columns.continuous:
@@ -80,11 +100,12 @@ def autoregressive(
         proposal = proposal.at[cells].set(jnp.where(observed[cells], x[cells], moved))
     ratio = log_missingness(model, proposal, observed) - log_missingness(model, x, observed)
     acceptance = acceptance_of(beta * ratio)
-    return chosen(row_uniform(accept_keys) < acceptance, proposal, x), acceptance
+    return chosen(uniform < acceptance, proposal, x), acceptance
 
 
 def hamiltonian(
-    keys: RowKeys,
+    noise: Row,
+    uniform: PerRow,
     model: Model,
     parameters: Parameters,
     x: Row,
@@ -101,7 +122,7 @@ def hamiltonian(
     def density(x: Row) -> tuple[PerRow, None]:
         return log_missing(model, parameters, x, observed, beta), None
 
-    point, acceptance = transition(keys[:, 0], density, x, step, n_leapfrog, free)
+    point, acceptance = transition(noise, uniform, density, x, step, n_leapfrog, free)
     return point.position, acceptance
 
 
@@ -117,9 +138,13 @@ def sweep(
 ) -> tuple[Chains, Trace]:
     """One sweep of every row; step sizes adapt before sweep `n_adapt` and are frozen from it on."""
     adapting = number < n_adapt
-    keys = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, number), 4))(row_keys)
+    keys = jax.vmap(lambda key: jax.random.fold_in(key, number))(row_keys)
+    d, p = len(chains.z), len(chains.x)
+    uniform = row_uniform(keys, d + p + 2)
+    noise = as_normal(uniform[: d + p])
     point, z_acceptance = transition(
-        keys[:, 0],
+        noise[:d],
+        uniform[-1],
         lambda z: log_latent(model, z, chains.x),
         chains.z,
         chains.z_step.used(adapting),
@@ -127,7 +152,7 @@ def sweep(
     )
     parameters, x, x_acceptance = point.extra, chains.x, jnp.ones(len(row_keys))
     if model.columns.continuous:
-        given = (keys[:, 1:3], model, parameters, x, observed, beta, chains.x_step.used(adapting))
+        given = (noise[d:], uniform[-2], model, parameters, x, observed, beta, chains.x_step.used(adapting))
         if kernels.x_kernel == "autoregressive":
             x, x_acceptance = autoregressive(*given)
         else:
@@ -135,7 +160,7 @@ def sweep(
 
     def draw(log_weights: Array, position: Array) -> Array:
         drawn = jax.vmap(lambda key, w: jax.random.categorical(jax.random.fold_in(key, position), w))
-        return drawn(keys[:, 3], log_weights.T)
+        return drawn(keys, log_weights.T)
 
     x = update_classes(model, parameters, x, observed, beta, draw)
     target = kernels.target_accept
@@ -149,12 +174,12 @@ def sweep(
     return Chains(point.position, x, z_step, x_step), Trace(x, terms, z_acceptance, x_acceptance)
 
 
-@partial(jax.jit, static_argnames=("length", "kernels"))
+@partial(jax.jit, static_argnames=("length", "kernels"), compiler_options=IN_ONE_PIECE)
 def sweeps(
     model: Model,
     chains: Chains,
     observed: Observed,
-    row_keys: RowKeys,
+    seeds: Seeds,
     first: Array,
     n_adapt: Array,
     beta: Array,
@@ -163,6 +188,7 @@ def sweeps(
     kernels: Kernels,
 ) -> tuple[Chains, Trace]:
     """`length` sweeps from number `first`, with the trace of each."""
+    row_keys = seeds.row_keys()
 
     def step(chains: Chains, number: Array) -> tuple[Chains, Trace]:
         return sweep(model, chains, observed, row_keys, number, n_adapt, beta, kernels)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from missbgm.types import PerRow, RowKeys
@@ -25,8 +26,8 @@ class StepSize(NamedTuple):
 
     @classmethod
     def start(cls, step_size: float, n_rows: int) -> Self:
-        log_step = jnp.full(n_rows, jnp.log(step_size))
-        return cls(log_step, log_step, jnp.zeros(n_rows), log_step + jnp.log(10.0))
+        log_step = np.full(n_rows, np.log(step_size), np.float32)
+        return cls(log_step, log_step, np.zeros_like(log_step), log_step + np.float32(np.log(10)))
 
     def adapted(self, acceptance: PerRow, number: Array, target: float) -> "StepSize":
         """The state after sweep `number` (from 0) accepted with these probabilities."""
@@ -59,13 +60,15 @@ def evaluated(log_density: LogDensity, position: Array) -> Point:
     return Point(position, log_prob, gradient, extra)
 
 
-def row_normal(keys: RowKeys, n: int) -> Array:
-    """Standard normals, ``(n, rows)``; a row's numbers depend on its own key alone."""
-    return jax.vmap(lambda key: jax.random.normal(key, (n,)), out_axes=-1)(keys)
+def row_uniform(keys: RowKeys, n: int) -> Array:
+    """Uniforms in (0, 1), ``(n, rows)``; a row's numbers depend on its own key alone."""
+    tiny = float(jnp.finfo(jnp.float32).tiny)
+    return jax.vmap(lambda key: jax.random.uniform(key, (n,), minval=tiny), out_axes=-1)(keys)
 
 
-def row_uniform(keys: RowKeys) -> PerRow:
-    return jax.vmap(jax.random.uniform)(keys)
+def as_normal(uniform: Array) -> Array:
+    """Standard normals from uniforms."""
+    return jax.scipy.special.ndtri(uniform)
 
 
 def chosen(accept: Array, new: Any, old: Any) -> Any:
@@ -79,7 +82,8 @@ def acceptance_of(log_ratio: PerRow) -> PerRow:
 
 
 def transition(
-    keys: RowKeys,
+    momentum: Array,
+    uniform: PerRow,
     log_density: LogDensity,
     position: Array,
     step_size: PerRow,
@@ -90,8 +94,8 @@ def transition(
 
     Parameters
     ----------
-    keys
-        One key a row.
+    momentum, uniform
+        The randomness: standard normals like `position`, and a uniform for each row's verdict.
     log_density
         Position to each row's log density and anything else worth keeping.
     position
@@ -108,9 +112,8 @@ def transition(
     tuple
         The new point and each row's acceptance probability.
     """
-    momentum_keys, accept_keys = _split(keys)
     start = evaluated(log_density, position)
-    momentum = row_normal(momentum_keys, len(position)) * free
+    momentum = momentum * free
 
     def leapfrog(_: int, given: tuple[Point, Array]) -> tuple[Point, Array]:
         point, momentum = given
@@ -121,10 +124,4 @@ def transition(
     end, final = jax.lax.fori_loop(0, n_leapfrog, leapfrog, (start, momentum))
     kinetic = 0.5 * (jnp.sum(final**2, axis=0) - jnp.sum(momentum**2, axis=0))
     acceptance = acceptance_of(end.log_prob - start.log_prob - kinetic)
-    accept = row_uniform(accept_keys) < acceptance
-    return chosen(accept, end, start), acceptance
-
-
-def _split(keys: RowKeys) -> tuple[RowKeys, RowKeys]:
-    pairs = jax.vmap(jax.random.split)(keys)
-    return pairs[:, 0], pairs[:, 1]
+    return chosen(uniform < acceptance, end, start), acceptance

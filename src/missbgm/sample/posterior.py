@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import NamedTuple
 
 import jax
@@ -18,13 +19,16 @@ from missbgm.fit.alternate import Rates, refine
 from missbgm.fit.alternate import Rows as Local
 from missbgm.fit.start import Inverse, complete
 from missbgm.sample.check import Check, checked
-from missbgm.sample.gibbs import Chains, Kernels, Trace, sweeps
-from missbgm.types import RandomKey, RowKeys
+from missbgm.sample.gibbs import Chains, Kernels, Seeds, Trace, sweeps
+from missbgm.types import RandomKey
 
 ADAPT_SHARE = 0.8  # of the burn-in
 TRACE_CELLS = 2_000_000  # the largest trace of one segment, in cells
 SEGMENT = 50
 CHECKED_CELLS = 100
+WEIGHTS = 2**31  # a chain's number that no chain has: the weights' randomness
+
+_COMPILING = Lock()
 
 OnSweeps = Callable[[int, int], None]
 
@@ -101,10 +105,10 @@ def plan(model: Model, key: RandomKey, settings: Posterior) -> list[Phase]:
         return [Phase(model, settings.burn_in, settings.n_mcmc)]
     n = min(settings.n_weight_draws, settings.n_mcmc)
     kept = np.diff(np.linspace(0, settings.n_mcmc, n + 1).astype(int))
-    draw = jax.jit(Model.drawn)
+    draw = jax.jit(lambda model, i: model.drawn(jax.random.fold_in(jax.random.fold_in(key, WEIGHTS), i)))
     settle = -(-settings.burn_in // n)
     return [
-        Phase(draw(model, jax.random.fold_in(key, i)), settle if i else settings.burn_in, int(k))
+        Phase(draw(model, np.uint32(i)), settle if i else settings.burn_in, int(k))
         for i, k in enumerate(kept)
     ]
 
@@ -113,11 +117,6 @@ def segment_length(n_sweeps: int, block_cells: int) -> int:
     """How many sweeps one call makes: few lengths, so that few programs, within a bound on the trace."""
     bound = max(1, TRACE_CELLS // block_cells)
     return min(bound, SEGMENT if n_sweeps > SEGMENT else 10)
-
-
-@jax.jit
-def keys_of(key: RandomKey, chain: Array, numbers: Array) -> RowKeys:
-    return jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, number), chain))(numbers)
 
 
 class Recorder:
@@ -150,7 +149,7 @@ class Recorder:
 def run_chain(
     stages: list[Phase],
     block: Rows,
-    row_keys: RowKeys,
+    seeds: Seeds,
     settings: Posterior,
     beta: float,
     recorder: Recorder,
@@ -166,8 +165,9 @@ def run_chain(
         n_sweeps = stage.discarded + stage.kept * settings.thin
         length = segment_length(n_sweeps, block.x.size)
         for first in range(0, n_sweeps, length):
-            given = (stage.model, chains, observed, row_keys, np.int32(number), n_adapt, weight)
-            chains, trace = sweeps(*given, length=length, kernels=kernels)
+            given = (stage.model, chains, observed, seeds, np.int32(number), n_adapt, weight)
+            with _COMPILING:  # the call returns at once; two threads must not compile the same program
+                chains, trace = sweeps(*given, length=length, kernels=kernels)
             number += length
             ended = min(length, n_sweeps - first)
             skipped = max(0, stage.discarded - first)
@@ -190,8 +190,7 @@ def draw_posterior(
     values = np.empty((settings.n_chains, settings.n_mcmc, ends[-1]), settings.dtype)
     if not len(incomplete):
         return Sampled(values, np.zeros(0), np.zeros(0), checked({}, np.zeros(0), np.zeros(0)))
-    key_weights, key_rows = jax.random.split(key)
-    stages = plan(model, key_weights, settings)
+    stages = plan(model, key, settings)
     jobs, start = [], 0
     for block, n_real in cut(rows):
         cells = slice(ends[start], ends[start + n_real])
@@ -209,8 +208,8 @@ def draw_posterior(
 
     def run(job: tuple[int, Rows, Recorder]) -> None:
         chain, block, recorder = job
-        row_keys = keys_of(key_rows, np.uint32(chain), block.numbers)
-        run_chain(stages, block, row_keys, settings, beta, recorder, count)
+        seeds = Seeds(key, block.numbers, np.uint32(chain))
+        run_chain(stages, block, seeds, settings, beta, recorder, count)
 
     with ThreadPoolExecutor(n_workers()) as pool:
         list(pool.map(run, jobs))
