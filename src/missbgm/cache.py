@@ -25,7 +25,7 @@ def cache_folder() -> Path | None:
 def enable_cache() -> None:
     """Let JAX keep compiled programs on disk, unless the user has chosen a cache of their own."""
     folder = cache_folder()
-    if folder is None or jax.config.jax_compilation_cache_dir:
+    if folder is None or jax.config.values["jax_compilation_cache_dir"]:
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
@@ -113,7 +112,9 @@ class MissBGM:
         z, x = np.asarray(fitted.state.rows.z), np.asarray(fitted.state.rows.x)
         model = fitted.state.model
         inverse = start.Inverse.learn(z, np.asarray(to_features(model.columns, x)))
-        return self._keep(_Fit(table, codec, model, z, x, inverse), fitted.history, warm.history, fitted.status)
+        return self._keep(
+            _Fit(table, codec, model, z, x, inverse), fitted.history, warm.history, fitted.status
+        )
 
     def predict(
         self,
@@ -195,10 +196,10 @@ class MissBGM:
         truth: NDArray[np.float64] | None,
         verbose: int,
     ) -> loop.Fitted:
-        with progress("fitting", self.config.epochs, verbose) as update:
+        with progress("fitting", verbose) as update:
 
             def on_epoch(number: int, state: alternate.State, terms: dict[str, float]) -> dict[str, float]:
-                update(number + 1, f"objective {terms['objective']:.4f}")
+                update(number + 1, self.config.epochs, f"objective {terms['objective']:.4f}")
                 if truth is None:
                     return {}
                 return {"rmse": _rmse(codec.decode_table(np.asarray(state.rows.x), table), truth, table)}
@@ -209,7 +210,7 @@ class MissBGM:
         """Modes of a table's rows: the fitted ones where it is the fitted table."""
         numbers = np.arange(len(table.values), dtype=np.uint32)
         codes, observed = fitted.codec.encode(table)
-        if fitted.model is None or table.same_as(fitted.table):
+        if fitted.model is None or fitted.inverse is None or table.same_as(fitted.table):
             return posterior.Rows(fitted.z, fitted.x, observed, numbers)
         rows = posterior.Rows(np.zeros((len(codes), self.config.z_dim), np.float32), codes, observed, numbers)
         return posterior.moved_to_mode(fitted.model, fitted.inverse, rows, self.config)
@@ -218,10 +219,8 @@ class MissBGM:
         rows = self._rows(fitted, table)
         settings = self.config.posterior
         key = new_key(np.random.default_rng((self.random_seed, DRAWING)))
-        with progress("drawing", 1, verbose) as update:
-            sampled = posterior.draw_posterior(
-                key, fitted.model, rows, settings, self.config.beta, lambda done, of: update(done, f"of {of}")
-            )
+        with progress("drawing", verbose) as update:
+            sampled = posterior.draw_posterior(key, fitted.model, rows, settings, self.config.beta, update)
         return Draws(table, fitted.codec, sampled)
 
 

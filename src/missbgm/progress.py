@@ -4,14 +4,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Update = Callable[[int, str], None]
+Update = Callable[..., None]
+
+
+def _ignore(done: int, of: int, note: str = "") -> None:
+    """Report nothing."""
 
 
 @contextmanager
-def progress(title: str, total: int, verbose: int) -> Iterator[Update]:
-    """Yield a function that moves the bar to a number of steps done, with a note beside it."""
+def progress(title: str, verbose: int) -> Iterator[Update]:
+    """Yield a function that moves the bar to so many steps done of all, with a note beside it."""
     if not verbose or not sys.stderr.isatty():
-        yield lambda done, note="": None
+        yield _ignore
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -24,5 +28,9 @@ def progress(title: str, total: int, verbose: int) -> Iterator[Update]:
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total, note="")
-        yield lambda done, note="": bar.update(task, completed=done, note=note)
+        task = bar.add_task(title, total=None, note="")
+
+        def update(done: int, of: int, note: str = "") -> None:
+            bar.update(task, completed=done, total=of, note=note)
+
+        yield update

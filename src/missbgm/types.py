@@ -21,6 +21,8 @@ PerRow = Float[Array, "*rows"]
 Scalar = Float[Array, ""]
 RandomKey = Key[Array, ""]
 RowKeys = Key[Array, " rows"]
+# Arrays that a compiled program takes from the host as well as from a device; no one type says so.
+Numbers = Any
 Rng = np.random.Generator
 Tree = Any
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from missbgm.datasets import Dataset, fetch, gisette_like, load_dataset, standardize
+from missbgm.datasets import Dataset, fetch, gisette, gisette_like, load_dataset, standardize
 from missbgm.errors import ConfigError, DataUnavailableError
 
 # Two rows survive: the header goes, and so does the row with "?".
@@ -228,13 +228,13 @@ def digits(tmp_path: Path) -> Path:
     pixels = np.random.default_rng(1).integers(0, 256, (60, 30), dtype=np.uint8)
     pixels[pixels < 90] = 0
     pixels[:, :2], pixels[:, 2] = 0, 255
-    np.savez(tmp_path / fetch.DIGITS_FILE, pixels=pixels)
+    np.savez(tmp_path / gisette.DIGITS_FILE, pixels=pixels)
     return tmp_path
 
 
 def test_gisette_like_is_half_informative_half_probes(digits: Path) -> None:
     table = gisette_like(digits, n_rows=50, n_columns=80)
-    with np.load(digits / fetch.DIGITS_FILE) as arrays:
+    with np.load(digits / gisette.DIGITS_FILE) as arrays:
         pixels = arrays["pixels"][:50].astype(float)
     assert table.x.shape == (50, 80)
     assert table.x.dtype == np.float64
@@ -259,7 +259,7 @@ def test_gisette_like_is_half_informative_half_probes(digits: Path) -> None:
 def test_gisette_like_leaves_out_columns_that_are_nearly_all_zero(tmp_path: Path) -> None:
     pixels = np.random.default_rng(1).integers(1, 256, (200, 10), dtype=np.uint8)
     pixels[1:, :5] = 0
-    np.savez(tmp_path / fetch.DIGITS_FILE, pixels=pixels)
+    np.savez(tmp_path / gisette.DIGITS_FILE, pixels=pixels)
     table = gisette_like(tmp_path, n_rows=200, n_columns=20)
     assert (np.count_nonzero(table.x, axis=0) == 200).all()
 
@@ -288,10 +288,10 @@ def test_gisette_like_needs_the_digits(tmp_path: Path) -> None:
         load_dataset("gisette_like")
     np.save(tmp_path / "single.npy", VALUES)
     for content in (b"", b"not an npz", b"PK\x03\x04", (tmp_path / "single.npy").read_bytes()):
-        (tmp_path / fetch.DIGITS_FILE).write_bytes(content)
+        (tmp_path / gisette.DIGITS_FILE).write_bytes(content)
         with pytest.raises(DataUnavailableError, match="must be an npz file"):
             gisette_like(tmp_path)
     for arrays in ({"other": VALUES}, {"pixels": VALUES}):
-        np.savez(tmp_path / fetch.DIGITS_FILE, **arrays)
+        np.savez(tmp_path / gisette.DIGITS_FILE, **arrays)
         with pytest.raises(DataUnavailableError, match="uint8 array 'pixels'"):
             gisette_like(tmp_path)

@@ -14,7 +14,7 @@ from jax import Array
 from missbgm.bgm.likelihood import LOG_2PI, Columns, Parameters
 from missbgm.bgm.missingness import Mechanism, Network
 from missbgm.bgm.networks import Generator, Moments, draw_weights, mean_weights
-from missbgm.types import Latent, Observed, PerRow, RandomKey, Rng, Row
+from missbgm.types import Latent, Observed, PerRow, RandomKey, Rng, Row, Tree
 
 
 class Terms(NamedTuple):
@@ -24,7 +24,7 @@ class Terms(NamedTuple):
     data: PerRow
     missingness: PerRow
 
-    def tempered(self, beta: Array | float) -> PerRow:
+    def tempered(self, beta: Tree) -> PerRow:
         """log pi(z) + log p(x | z) + beta log p(r | x)."""
         return self.prior + self.data + beta * self.missingness
 
@@ -71,9 +71,7 @@ def log_prior(z: Latent) -> PerRow:
     return -0.5 * (jnp.sum(z**2, axis=0) + len(z) * LOG_2PI)
 
 
-def log_missingness(
-    model: Model, x: Row, observed: Observed, key: RandomKey | None = None
-) -> PerRow:
+def log_missingness(model: Model, x: Row, observed: Observed, key: RandomKey | None = None) -> PerRow:
     return model.mechanism.log_prob(model.columns.features(x), observed, key)
 
 
@@ -83,9 +81,7 @@ def log_latent(model: Model, z: Latent, x: Row) -> tuple[PerRow, Parameters]:
     return log_prior(z) + model.columns.log_prob(parameters, x), parameters
 
 
-def log_missing(
-    model: Model, parameters: Parameters, x: Row, observed: Observed, beta: Array | float
-) -> PerRow:
+def log_missing(model: Model, parameters: Parameters, x: Row, observed: Observed, beta: Tree) -> PerRow:
     """log p(x_mis | x_obs, r, z) up to a constant, tempered; `parameters` stand for z."""
     return model.columns.log_prob(parameters, x) + beta * log_missingness(model, x, observed)
 
@@ -101,7 +97,7 @@ def log_classes(
     parameters: Parameters,
     x: Row,
     observed: Observed,
-    beta: Array | float,
+    beta: Tree,
     block: int,
     column: Array | int,
 ) -> Array:
@@ -126,7 +122,7 @@ def update_classes(
     parameters: Parameters,
     x: Row,
     observed: Observed,
-    beta: Array | float,
+    beta: Tree,
     choose: Callable[[Array, Array], Array],
 ) -> Row:
     """Visit every discrete column and give its missing cells the class chosen from their conditional.

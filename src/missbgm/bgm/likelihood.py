@@ -6,7 +6,7 @@ read rows as *features*, in which a categorical column is one-hot.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -42,19 +42,19 @@ class Likelihood(eqx.Module):
         """How many features these columns become."""
 
     @abstractmethod
-    def read(self, outputs: Array) -> NamedTuple:
+    def read(self, outputs: Array) -> Any:
         """The generator's outputs as parameters of the columns' distributions."""
 
     @abstractmethod
-    def log_prob(self, parameters: NamedTuple, x: Array) -> Array:
+    def log_prob(self, parameters: Any, x: Array) -> Array:
         """log p(x_j | z), column by column."""
 
     @abstractmethod
-    def mode(self, parameters: NamedTuple) -> Array:
+    def mode(self, parameters: Any) -> Array:
         """The most probable values."""
 
     @abstractmethod
-    def draw(self, parameters: NamedTuple, key: RandomKey) -> Array:
+    def draw(self, parameters: Any, key: RandomKey) -> Array:
         """One draw of the columns."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Likelihood(eqx.Module):
         """The values nearest to features that need not be one-hot, such as averages over rows."""
 
     @abstractmethod
-    def soft(self, parameters: NamedTuple, noise: Array) -> Array:
+    def soft(self, parameters: Any, noise: Array) -> Array:
         """A draw in feature space that can be differentiated; for classes, their probabilities.
 
         ``noise`` is standard normal, one number a feature.
@@ -190,7 +190,7 @@ class Categorical(Discrete):
         return h.reshape(self.n_classes, self.size, *h.shape[1:])
 
 
-Parameters = tuple[NamedTuple, ...]
+Parameters = tuple[Any, ...]
 
 
 class Columns(eqx.Module):

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Self
 
 import equinox as eqx
@@ -123,8 +124,7 @@ class Perceptron(eqx.Module):
         activation: Callable[[Array], Array] = leaky_relu,
     ) -> Self:
         layer = UncertainDense if uncertain else Dense
-        shapes = zip(sizes[:-1], sizes[1:], strict=True)
-        return cls(tuple(layer.create(rng, n_in, n_out) for n_in, n_out in shapes), activation)
+        return cls(tuple(layer.create(rng, *shape) for shape in pairwise(sizes)), activation)
 
     def __call__(self, h: Array, key: RandomKey | None = None) -> Array:
         keys = [None] * len(self.layers) if key is None else jax.random.split(key, len(self.layers))
@@ -151,7 +151,9 @@ class Moments(eqx.Module):
         return cls(mean, ((h - mean[:, None]) ** 2) @ share)
 
     def moved_towards(self, batch: "Moments", rate: float = 0.01) -> "Moments":
-        return jax.tree.map(lambda old, new: (1 - rate) * old + rate * jax.lax.stop_gradient(new), self, batch)
+        return jax.tree.map(
+            lambda old, new: (1 - rate) * old + rate * jax.lax.stop_gradient(new), self, batch
+        )
 
 
 class Normalisation(eqx.Module):

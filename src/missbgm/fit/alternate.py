@@ -24,7 +24,7 @@ from missbgm.bgm.joint import (
 )
 from missbgm.bgm.networks import Generator, Moments, is_uncertain, penalty
 from missbgm.config import Config
-from missbgm.types import Latent, Observed, PerRow, RandomKey, Rng, Row, Scalar, Tree
+from missbgm.types import Latent, Numbers, Observed, PerRow, RandomKey, Rng, Row, Scalar, Tree
 
 GRADIENT_LIMIT = 25.0
 # Most of these programs' time goes to small matrix products in a library: compiled with less effort, in one
@@ -39,12 +39,12 @@ ROW_ADAM = optax.chain(optax.clip_by_global_norm(GRADIENT_LIMIT), _ADAM)
 class Rates(NamedTuple):
     """The settings that a step reads as numbers, so that changing them compiles nothing."""
 
-    z: Array
-    x: Array
-    theta: Array
-    phi: Array
-    beta: Array
-    penalty: Array
+    z: Numbers
+    x: Numbers
+    theta: Numbers
+    phi: Numbers
+    beta: Numbers
+    penalty: Numbers
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -72,10 +72,10 @@ class State(NamedTuple):
     model: Model
     theta_moments: Tree
     phi_moments: Tree
-    rows: Rows
+    rows: Tree  # `Rows`, or None while a scan carries them apart
 
 
-def start(model: Model, z: Array, x: Array) -> State:
+def start(model: Model, z: Numbers, x: Numbers) -> State:
     """The state of Algorithm 1 for tables of latent and completed rows, with fresh moments for all."""
 
     def state(model: Model, z: Array, x: Array) -> State:
@@ -90,11 +90,11 @@ def start(model: Model, z: Array, x: Array) -> State:
 class Losses(NamedTuple):
     """Named parts of the training objective, per row and column, averaged over an epoch."""
 
-    prior: Array
-    data: Array
-    missingness: Array
-    generator_penalty: Array
-    mechanism_penalty: Array
+    prior: Tree
+    data: Tree
+    missingness: Tree
+    generator_penalty: Tree
+    mechanism_penalty: Tree
 
 
 def _per_row(function: Tree) -> Tree:
@@ -168,9 +168,7 @@ def _mechanism_step(
     return mechanism, adam, terms
 
 
-def global_step(
-    state: State, batch: Batch, rates: Rates, key: RandomKey
-) -> tuple[State, Losses]:
+def global_step(state: State, batch: Batch, rates: Rates, key: RandomKey) -> tuple[State, Losses]:
     """One step of both networks at the completed batch."""
     keys = jax.random.split(key) if is_uncertain(state.model) else (None, None)
     generator, moments, theta_moments, (data, cost_g) = _generator_step(state, batch, rates, keys[0])
@@ -183,9 +181,9 @@ def global_step(
 class Visits(NamedTuple):
     """The order in which an epoch visits rows; made on the host, so that no sorting is compiled."""
 
-    rows: Array  # batches by places; the last batch is filled up with rows of weight 0
-    weight: Array
-    inverse: Array  # where each row of the table is visited
+    rows: Numbers  # batches by places; the last batch is filled up with rows of weight 0
+    weight: Numbers
+    inverse: Numbers  # where each row of the table is visited
 
     @classmethod
     def shuffled(cls, rng: Rng, n_rows: int, batch_size: int) -> Self:
@@ -198,7 +196,7 @@ class Visits(NamedTuple):
 @partial(jax.jit, static_argnames="n_inner", compiler_options=CHEAPLY_COMPILED)
 def epoch(
     key: RandomKey,
-    number: Array,
+    number: Numbers,
     visits: Visits,
     state: State,
     observed: Array,

@@ -83,7 +83,11 @@ def _critics_loss(critics: tuple[Critic, Critic], players: Players, model: Model
     pairs = (batch.z, players.encoder(batch.rows)), (batch.rows, fake_rows)
     # Real and fake rows are scored as two batches of one call, each with moments of its own.
     scores = [jax.vmap(c)(jnp.stack(pair)) for c, pair in zip(critics, pairs, strict=True)]
-    return sum(_off(real, REAL) + _off(fake, FAKE) for real, fake in scores) / 2
+    (real_z, fake_z), (real_x, fake_x) = scores
+    off_z, off_x = (
+        _off(real, REAL) + _off(fake, FAKE) for real, fake in ((real_z, fake_z), (real_x, fake_x))
+    )
+    return (off_z + off_x) / 2
 
 
 def _pair_loss(
@@ -162,9 +166,7 @@ def play(
     return model, state.players.encoder(table.T).T, losses
 
 
-def pretrain(
-    rng: Rng, model: Model, table: Array, config: Config
-) -> tuple[Model, Array, GameLosses]:
+def pretrain(rng: Rng, model: Model, table: Array, config: Config) -> tuple[Model, Array, GameLosses]:
     """Play the game on a completed table of features.
 
     Returns the model with its pretrained generator, the encoded latent rows and the losses of every batch.

@@ -45,9 +45,7 @@ def named(losses: Losses, beta: float) -> dict[str, float]:
     return terms
 
 
-def train(
-    rng: Rng, state: State, observed: Array, config: Config, on_epoch: OnEpoch | None = None
-) -> Fitted:
+def train(rng: Rng, state: State, observed: Array, config: Config, on_epoch: OnEpoch | None = None) -> Fitted:
     """Run Algorithm 1 for the configured epochs.
 
     ``on_epoch(number, state, terms)`` may report progress and answer further numbers to log; nothing it

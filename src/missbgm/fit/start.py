@@ -71,7 +71,9 @@ def neighbours_fill(table: Table, observed: Pattern, n_neighbors: int, rng: Rng)
 def _distances(rows: Donors, donors: Donors) -> Table:
     """Mean squared differences over shared columns, as matrix products; infinite where none is shared."""
     seen_a, seen_b = rows.observed.astype(np.float32), donors.observed.astype(np.float32)
-    squares = (rows.values**2) @ seen_b.T + seen_a @ (donors.values**2).T - 2 * (rows.values @ donors.values.T)
+    squares = (
+        (rows.values**2) @ seen_b.T + seen_a @ (donors.values**2).T - 2 * (rows.values @ donors.values.T)
+    )
     shared = seen_a @ seen_b.T
     return np.where(shared > 0, np.maximum(squares, 0) / np.maximum(shared, 1), np.inf).astype(np.float32)
 
@@ -104,7 +106,7 @@ def _sums(nearest: Indices, distance: Table, donors: Donors, k: int) -> tuple[Ta
 
 
 class Inverse(eqx.Module):
-    """A linear guess at the latent row of a completed row, learnt from the fitted rows by ridge regression."""
+    """A linear guess at the latent row of a completed one: ridge regression over the fitted rows."""
 
     weight: Array
     features_mean: Array
@@ -122,7 +124,7 @@ class Inverse(eqx.Module):
         return cls(jnp.asarray(weight.T), jnp.asarray(means[0]), jnp.asarray(means[1]))
 
     def __call__(self, features: Array) -> Latent:
-        return (self.weight @ (features.T - self.features_mean).T + self.latent_mean[:, None])
+        return self.weight @ (features.T - self.features_mean).T + self.latent_mean[:, None]
 
 
 @jax.jit

@@ -13,12 +13,12 @@ from missbgm.bgm.likelihood import Columns
 from missbgm.config import Config
 from missbgm.fit.egm import pretrain
 from missbgm.fit.start import Pattern, Table, neighbours_fill
-from missbgm.types import Rng
+from missbgm.types import Numbers, Rng
 
 
 class Warm(NamedTuple):
     model: Model
-    z: Array | Table
+    z: Numbers
     x: Table
     history: dict[str, NDArray[np.float32]]
     finite: bool
@@ -64,5 +64,5 @@ def warm_start(rng: Rng, columns: Columns, codes: Table, observed: Pattern, conf
         history = {name: np.asarray(loss) for name, loss in losses._asdict().items()}
         if np.isfinite(np.asarray(z)).all() and all(np.isfinite(h).all() for h in history.values()):
             return Warm(pretrained, z, x, history, True)
-    z = rng.standard_normal((len(x), config.z_dim), dtype=np.float32)
-    return Warm(model, z, x, {}, not config.egm_init.enabled)
+    prior_rows = rng.standard_normal((len(x), config.z_dim), dtype=np.float32)
+    return Warm(model, prior_rows, x, {}, not config.egm_init.enabled)

@@ -1,7 +1,7 @@
 """The paper's sweep: latent rows given completed rows, then missing cells given latent rows."""
 
 from functools import partial
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -25,20 +25,18 @@ from missbgm.sample.hmc import (
     row_uniform,
     transition,
 )
-from missbgm.types import Latent, Observed, PerRow, RandomKey, Row, RowKeys
+from missbgm.types import Latent, Numbers, Observed, PerRow, RandomKey, Row, RowKeys
 
 # Compiling in several pieces at once costs more than it saves.
 IN_ONE_PIECE = {"xla_cpu_parallel_codegen_split_count": 1}
-
-XKernel = Literal["autoregressive", "hmc"]
 
 
 class Seeds(NamedTuple):
     """Where a row's randomness comes from: one key, the row's own number and the chain's."""
 
     key: RandomKey
-    numbers: Array
-    chain: Array
+    numbers: Numbers
+    chain: Numbers
 
     def row_keys(self) -> RowKeys:
         chain = jax.random.fold_in(self.key, self.chain)
@@ -49,7 +47,7 @@ class Kernels(NamedTuple):
     """Settings that shape the compiled sweep."""
 
     n_leapfrog: int
-    x_kernel: XKernel
+    x_kernel: str
     target_accept: float
 
 

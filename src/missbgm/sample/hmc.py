@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from missbgm.types import PerRow, RowKeys
+from missbgm.types import Numbers, PerRow, RowKeys
 
 # Dual averaging as in Hoffman & Gelman (2014), section 3.2.1.
 GAMMA, DELAY, DECAY = 0.05, 10.0, 0.75
@@ -19,10 +19,10 @@ LogDensity = Callable[[Array], tuple[PerRow, Any]]
 class StepSize(NamedTuple):
     """A dual-averaging state for every row."""
 
-    log_step: PerRow
-    log_average: PerRow
-    error: PerRow
-    anchor: PerRow
+    log_step: Numbers
+    log_average: Numbers
+    error: Numbers
+    anchor: Numbers
 
     @classmethod
     def start(cls, step_size: float, n_rows: int) -> Self:

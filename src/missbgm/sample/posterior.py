@@ -9,7 +9,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
 from missbgm.bgm.joint import Model, Terms
@@ -42,7 +41,7 @@ class Rows(NamedTuple):
     numbers: NDArray[np.uint32]
 
     def taken(self, index: NDArray[np.intp]) -> "Rows":
-        return Rows(*(array[index] for array in self))
+        return Rows(self.z[index], self.x[index], self.observed[index], self.numbers[index])
 
 
 class Sampled(NamedTuple):
@@ -177,18 +176,24 @@ def run_chain(
 
 
 def draw_posterior(
-    key: RandomKey, model: Model, rows: Rows, settings: Posterior, beta: float, on_sweeps: OnSweeps | None = None
+    key: RandomKey,
+    model: Model | None,
+    rows: Rows,
+    settings: Posterior,
+    beta: float,
+    on_sweeps: OnSweeps | None = None,
 ) -> Sampled:
     """Draw the missing cells of a table, every row with chains of its own.
 
     A row's draws depend on the key, the model, its cells and its number alone. Rows with no missing cell
-    cost nothing. ``on_sweeps(done, of)`` counts sweeps of blocks.
+    cost nothing, and there is no model when no column varies. ``on_sweeps(done, of)`` counts sweeps of
+    blocks.
     """
     incomplete = np.flatnonzero(~rows.observed.all(axis=1))
     rows = rows.taken(incomplete)
     ends = np.concatenate([[0], np.cumsum((~rows.observed).sum(axis=1))])
     values = np.empty((settings.n_chains, settings.n_mcmc, ends[-1]), settings.dtype)
-    if not len(incomplete):
+    if model is None or not len(incomplete):
         return Sampled(values, np.zeros(0), np.zeros(0), checked({}, np.zeros(0), np.zeros(0)))
     stages = plan(model, key, settings)
     jobs, start = [], 0

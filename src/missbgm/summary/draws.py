@@ -90,7 +90,7 @@ class Draws:
         return self.sampled.values.reshape(self.n_draws, -1)
 
     def _positions(self) -> NDArray[np.intp]:
-        """Place among all missing cells of each cell that was drawn (the sampler goes by the codec's order)."""
+        """Place among all missing cells of each drawn one; the sampler goes by the codec's order."""
         place = np.full(self.table.observed.shape, -1)
         place[~self.table.observed] = np.arange(int((~self.table.observed).sum()))
         place = place[:, self.codec.order]

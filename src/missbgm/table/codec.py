@@ -113,6 +113,7 @@ def _discrete(kinds: Kinds, n_columns: int) -> list[int]:
     for column, kind in named.items():
         if kind not in KINDS or not 0 <= column < n_columns:
             raise TableError(
-                f"kinds must give columns 0 to {n_columns - 1} one of {', '.join(KINDS)}; got {column!r}: {kind!r}."
+                f"kinds must give columns 0 to {n_columns - 1} one of {', '.join(KINDS)}; "
+                f"got {column!r}: {kind!r}."
             )
     return [column for column, kind in named.items() if kind != "gaussian"]

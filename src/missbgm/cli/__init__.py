@@ -1,0 +1,1 @@
+"""The command line; it imports nothing heavy before there is work to do."""
