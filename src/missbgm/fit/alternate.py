@@ -75,15 +75,16 @@ class State(NamedTuple):
     rows: Tree  # `Rows`, or None while a scan carries them apart
 
 
+@jax.jit
+def _fresh(model: Model, z: Array, x: Array) -> State:
+    rows = jax.tree.map(lambda a: jnp.moveaxis(a, -1, 0), Rows.start(z.T, x.T))
+    return State(model, ADAM.init(model.generator), ADAM.init(model.mechanism), rows)
+
+
 def start(model: Model, z: Numbers, x: Numbers) -> State:
     """The state of Algorithm 1 for tables of latent and completed rows, with fresh moments for all."""
-
-    def state(model: Model, z: Array, x: Array) -> State:
-        rows = jax.tree.map(lambda a: jnp.moveaxis(a, -1, 0), Rows.start(z.T, x.T))
-        return State(model, ADAM.init(model.generator), ADAM.init(model.mechanism), rows)
-
     # Every optimiser starts at zero, so its shapes are enough and nothing is compiled.
-    zeros = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), jax.eval_shape(state, model, z, x))
+    zeros = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), _fresh.eval_shape(model, z, x))
     return zeros._replace(model=model, rows=eqx.tree_at(lambda rows: (rows.z, rows.x), zeros.rows, (z, x)))
 
 

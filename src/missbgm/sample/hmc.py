@@ -12,6 +12,7 @@ from missbgm.types import Numbers, PerRow, RowKeys
 
 # Dual averaging as in Hoffman & Gelman (2014), section 3.2.1.
 GAMMA, DELAY, DECAY = 0.05, 10.0, 0.75
+HALF_GRID = 2.0**-24
 
 LogDensity = Callable[[Array], tuple[PerRow, Any]]
 
@@ -61,9 +62,12 @@ def evaluated(log_density: LogDensity, position: Array) -> Point:
 
 
 def row_uniform(keys: RowKeys, n: int) -> Array:
-    """Uniforms in (0, 1), ``(n, rows)``; a row's numbers depend on its own key alone."""
-    tiny = float(jnp.finfo(jnp.float32).tiny)
-    return jax.vmap(lambda key: jax.random.uniform(key, (n,), minval=tiny), out_axes=-1)(keys)
+    """Uniforms in (0, 1), ``(n, rows)``; a row's numbers depend on its own key alone.
+
+    JAX's are multiples of 2^-23 from zero on; moved by half of that they lie symmetric about 1/2, and no
+    normal made of them is farther out than 5.3.
+    """
+    return jax.vmap(lambda key: jax.random.uniform(key, (n,)), out_axes=-1)(keys) + HALF_GRID
 
 
 def as_normal(uniform: Array) -> Array:

@@ -1,0 +1,119 @@
+"""Accuracy of the paper's engine: RMSE beside the floor of the same table, and coverage.
+
+    python -m benchmarks.accuracy.measure                  every case; rows go to results/accuracy.jsonl
+    python -m benchmarks.accuracy.measure wine concrete    some cases
+    python -m benchmarks.accuracy.measure --table          what the rows say
+
+Run from the repository's root. A case that has a row of the same commit is not run again.
+"""
+
+import argparse
+import sys
+import warnings
+from collections.abc import Iterator
+from statistics import mean
+from typing import Any
+
+from benchmarks.rows import ROOT, Row, append, cpu_seconds, provenance, read
+
+FILE = "accuracy.jsonl"
+SIMULATED = ("simulated", "bnn")
+TABLES = ("wine", "breast", "concrete")
+SIZES, RATES, SIMULATED_SEEDS, MASK_SEEDS = (500, 1000, 5000), (0.3, 0.5, 0.7), (1, 2, 3), (1, 2, 3, 4, 5)
+
+
+def cases(names: list[str]) -> Iterator[Row]:
+    """Settings of every run, in the order of the paper's tables."""
+    if "simulated" in names:
+        yield from (
+            {"case": "simulated", "n": n, "rate": rate, "seed": seed}
+            for n in SIZES
+            for rate in RATES
+            for seed in SIMULATED_SEEDS
+        )
+    if "bnn" in names:
+        yield from (
+            {"case": "bnn", "n": n, "rate": 0.3, "seed": seed} for n in SIZES for seed in SIMULATED_SEEDS
+        )
+    yield from (
+        {"case": name, "rate": 0.2, "seed": s} for name in TABLES if name in names for s in MASK_SEEDS
+    )
+
+
+def settings(case: Row) -> Any:
+    from dataclasses import replace
+
+    from missbgm import Config
+
+    name = "MNAR_oracle" if case["case"] in SIMULATED else case["case"]
+    config = Config.from_yaml(ROOT / "configs" / f"{name}.yaml")
+    return replace(config, use_bnn=case["case"] == "bnn")
+
+
+def run(case: Row) -> Row:
+    """Fit and draw; the truth is only compared with the answer."""
+    import numpy as np
+
+    from missbgm import MissBGM, MissBGMWarning
+    from missbgm.datasets import ampute_mnar, hide, load_dataset, simulate_mnar_oracle_data, standardize
+
+    warnings.simplefilter("ignore", MissBGMWarning)
+    row: Row = {}
+    if case["case"] in SIMULATED:
+        data = simulate_mnar_oracle_data(case["n"], 50, missing_rate=case["rate"], seed=case["seed"])
+        x, observed = data["x_full"], data["mask"] == 1
+        hidden = x[~observed]
+        row["floor"] = float(np.sqrt(np.mean((data["ignorable_mean"] - hidden) ** 2)))
+        row["oracle"] = float(np.sqrt(np.mean((data["oracle_mean"] - hidden) ** 2)))
+    else:
+        x = standardize(load_dataset(case["case"]).x)
+        observed = ampute_mnar(x, case["rate"], seed=case["seed"])
+        hidden = x[~observed]
+    start = cpu_seconds()
+    model = MissBGM(settings(case), random_seed=case["seed"]).fit(hide(x, observed), verbose=0)
+    row["fit_cpu"] = round(cpu_seconds() - start, 2)
+    row["map_rmse"] = float(np.sqrt(np.mean((model.x_map_imputed_[~observed] - hidden) ** 2)))
+    model.predict(x_true=x, verbose=0)
+    row |= {f"{name}_draws": value for name, value in model.evaluation_.items()}
+    row["objective"] = model.history_["objective"][[0, -21, -1]].tolist()
+    row["mixed"] = model.check_.mixed
+    return row
+
+
+def summarised(rows: list[Row]) -> None:
+    """Print means over seeds, of the newest commit in the file."""
+    rows = [row for row in rows if row["commit"] == rows[-1]["commit"]]
+    print(
+        f"{'case':<12}{'n':>6}{'rate':>6}{'seeds':>6}{'MAP':>8}{'floor':>8}{'ratio':>8}{'mean':>8}{'cover':>8}"
+    )
+    for key in dict.fromkeys((row["case"], row.get("n", 0), row["rate"]) for row in rows):
+        same = [row for row in rows if (row["case"], row.get("n", 0), row["rate"]) == key]
+        floor = mean(row.get("floor", float("nan")) for row in same)
+        ratio = mean(row["map_rmse"] / row.get("floor", float("nan")) for row in same)
+        numbers = (mean(row["map_rmse"] for row in same), floor, ratio)
+        numbers += (mean(row["rmse_draws"] for row in same), mean(row["coverage_draws"] for row in same))
+        print(f"{key[0]:<12}{key[1]:>6}{key[2]:>6}{len(same):>6}" + "".join(f"{x:>8.3f}" for x in numbers))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="case", help=", ".join(SIMULATED + TABLES))
+    parser.add_argument("--table", action="store_true", help="print what the rows say and run nothing")
+    given = parser.parse_args()
+    unknown = set(given.names) - set(SIMULATED + TABLES)
+    if unknown:
+        sys.exit(f"unknown case {', '.join(sorted(unknown))}; expected {', '.join(SIMULATED + TABLES)}")
+    if not given.table:
+        origin = provenance()
+        done = [
+            {name: row.get(name) for name in ("case", "n", "rate", "seed", "commit")} for row in read(FILE)
+        ]
+        for case in cases(given.names or [*SIMULATED, *TABLES]):
+            key = {name: (case | origin).get(name) for name in ("case", "n", "rate", "seed", "commit")}
+            if key not in done:
+                append(FILE, case | run(case) | origin)
+    summarised(read(FILE))
+
+
+if __name__ == "__main__":
+    main()
