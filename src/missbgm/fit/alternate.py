@@ -4,7 +4,6 @@ Every row has Adam moments of its own, touched only when the row is in the batch
 once an epoch then moves as far as its own gradients say, whatever the number of rows.
 """
 
-from functools import partial
 from typing import NamedTuple, Self
 
 import equinox as eqx
@@ -23,13 +22,11 @@ from missbgm.bgm.joint import (
     update_classes,
 )
 from missbgm.bgm.networks import Generator, Moments, is_uncertain, penalty
+from missbgm.compiling import CHEAPLY, compiled
 from missbgm.config import Config
 from missbgm.types import Latent, Numbers, Observed, PerRow, RandomKey, Rng, Row, Scalar, Tree
 
 GRADIENT_LIMIT = 25.0
-# Most of these programs' time goes to small matrix products in a library: compiled with less effort, in one
-# piece, they run nearly as fast and are ready sooner.
-CHEAPLY_COMPILED = {"xla_backend_optimization_level": 1, "xla_cpu_parallel_codegen_split_count": 1}
 _ADAM = optax.scale_by_adam(b1=0.9, b2=0.99, eps=1e-7)
 # Flat: one vector of moments instead of a pair of arrays for each weight matrix; it compiles faster.
 ADAM = optax.flatten(_ADAM)
@@ -194,7 +191,7 @@ class Visits(NamedTuple):
         return cls(np.resize(order, shape), weight.reshape(shape), np.argsort(order).astype(np.int32))
 
 
-@partial(jax.jit, static_argnames="n_inner", compiler_options=CHEAPLY_COMPILED)
+@compiled(CHEAPLY, static_argnames="n_inner")
 def epoch(
     key: RandomKey,
     number: Numbers,

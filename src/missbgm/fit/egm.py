@@ -5,7 +5,6 @@ table; cycle losses in both directions make encoder and generator inverse to eac
 latent rows start Algorithm 1; the encoder is then dropped.
 """
 
-from functools import partial
 from typing import NamedTuple, Self
 
 import equinox as eqx
@@ -17,8 +16,8 @@ from jax import Array
 
 from missbgm.bgm.joint import Model
 from missbgm.bgm.networks import Critic, Generator, Moments, Perceptron, is_uncertain, penalty
+from missbgm.compiling import FOR_ONE_RUN, compiled
 from missbgm.config import Config, EgmInit
-from missbgm.fit.alternate import CHEAPLY_COMPILED
 from missbgm.types import Features, Latent, RandomKey, Rng, Scalar, Tree, new_key
 
 REAL, FAKE = 0.9, 0.1
@@ -132,7 +131,7 @@ def _batches(key: RandomKey, index: Array, table: Array, d: int) -> tuple[Batch,
     return Batch(rows[0], z[0], layers[:1], keys[0]), Batch(rows[1], z[1], layers[1:], keys[1])
 
 
-@partial(jax.jit, compiler_options=CHEAPLY_COMPILED)
+@compiled(FOR_ONE_RUN)
 def play(
     key: RandomKey,
     model: Model,

@@ -1,6 +1,5 @@
 """The paper's sweep: latent rows given completed rows, then missing cells given latent rows."""
 
-from functools import partial
 from typing import NamedTuple, Self
 
 import jax
@@ -17,6 +16,7 @@ from missbgm.bgm.joint import (
     update_classes,
 )
 from missbgm.bgm.likelihood import Parameters
+from missbgm.compiling import IN_ONE_PIECE, compiled
 from missbgm.sample.hmc import (
     StepSize,
     acceptance_of,
@@ -26,9 +26,6 @@ from missbgm.sample.hmc import (
     transition,
 )
 from missbgm.types import Latent, Numbers, Observed, PerRow, RandomKey, Row, RowKeys
-
-# Compiling in several pieces at once costs more than it saves.
-IN_ONE_PIECE = {"xla_cpu_parallel_codegen_split_count": 1}
 
 
 class Seeds(NamedTuple):
@@ -172,7 +169,7 @@ def sweep(
     return Chains(point.position, x, z_step, x_step), Trace(x, terms, z_acceptance, x_acceptance)
 
 
-@partial(jax.jit, static_argnames=("length", "kernels"), compiler_options=IN_ONE_PIECE)
+@compiled(IN_ONE_PIECE, static_argnames=("length", "kernels"))
 def sweeps(
     model: Model,
     chains: Chains,
