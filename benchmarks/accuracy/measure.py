@@ -15,6 +15,7 @@ from math import nan
 from statistics import mean
 from typing import Any
 
+from benchmarks.accuracy.baselines import BASELINES
 from benchmarks.rows import ROOT, Row, append, cpu_seconds, provenance, read
 
 FILE = "accuracy.jsonl"
@@ -55,8 +56,6 @@ def settings(case: Row) -> Any:
 
 def run(case: Row) -> Row:
     """Fit and draw; the truth is only compared with the answer."""
-    import numpy as np
-
     from missbgm import MissBGM, MissBGMWarning
     from missbgm.datasets import ampute_mnar, hide, load_dataset, simulate_mnar_oracle_data, standardize
 
@@ -66,16 +65,18 @@ def run(case: Row) -> Row:
         data = simulate_mnar_oracle_data(case["n"], 50, missing_rate=case["rate"], seed=case["seed"])
         x, observed = data["x_full"], data["mask"] == 1
         hidden = x[~observed]
-        row["floor"] = float(np.sqrt(np.mean((data["ignorable_mean"] - hidden) ** 2)))
-        row["oracle"] = float(np.sqrt(np.mean((data["oracle_mean"] - hidden) ** 2)))
+        row["floor"] = _rmse(data["ignorable_mean"], hidden)
+        row["oracle"] = _rmse(data["oracle_mean"], hidden)
     else:
         x = standardize(load_dataset(case["case"]).x)
         observed = ampute_mnar(x, case["rate"], seed=case["seed"])
         hidden = x[~observed]
+    holes = hide(x, observed)
+    row |= {f"{name}_rmse": _rmse(f(holes, case["seed"])[~observed], hidden) for name, f in BASELINES.items()}
     start = cpu_seconds()
-    model = MissBGM(settings(case), random_seed=case["seed"]).fit(hide(x, observed), verbose=0)
+    model = MissBGM(settings(case), random_seed=case["seed"]).fit(holes, verbose=0)
     row["fit_cpu"] = round(cpu_seconds() - start, 2)
-    row["map_rmse"] = float(np.sqrt(np.mean((model.x_map_imputed_[~observed] - hidden) ** 2)))
+    row["map_rmse"] = _rmse(model.x_map_imputed_[~observed], hidden)
     row["objective"] = model.history_["objective"][[0, -21, -1]].tolist()
     if len(x) <= MOST_ROWS_DRAWN:
         model.predict(x_true=x, verbose=0)
@@ -84,19 +85,25 @@ def run(case: Row) -> Row:
     return row
 
 
+def _key(row: Row) -> Row:
+    return {name: row.get(name) for name in ("case", "n", "rate", "seed", "commit")}
+
+
+def _rmse(guess: Any, truth: Any) -> float:
+    return float(((guess - truth) ** 2).mean() ** 0.5)
+
+
 def summarised(rows: list[Row]) -> None:
     """Print means over seeds, of the newest commit in the file."""
     rows = [row for row in rows if row["commit"] == rows[-1]["commit"]]
-    print(
-        f"{'case':<12}{'n':>6}{'rate':>6}{'seeds':>6}{'MAP':>8}{'floor':>8}{'ratio':>8}{'mean':>8}{'cover':>8}"
-    )
+    columns = [*(f"{name}_rmse" for name in (*BASELINES, "map")), "floor", "oracle", "ratio"]
+    columns += ["rmse_draws", "coverage_draws", "fit_cpu"]
+    print(f"{'case':<10}{'n':>6}{'rate':>6}{'seeds':>6}" + "".join(f"{name:>16}" for name in columns))
     for key in dict.fromkeys((row["case"], row.get("n", 0), row["rate"]) for row in rows):
         same = [row for row in rows if (row["case"], row.get("n", 0), row["rate"]) == key]
-        floor = mean(row.get("floor", nan) for row in same)
-        ratio = mean(row["map_rmse"] / row.get("floor", nan) for row in same)
-        numbers = (mean(row["map_rmse"] for row in same), floor, ratio)
-        numbers += tuple(mean(row.get(f"{s}_draws", nan) for row in same) for s in ("rmse", "coverage"))
-        print(f"{key[0]:<12}{key[1]:>6}{key[2]:>6}{len(same):>6}" + "".join(f"{x:>8.3f}" for x in numbers))
+        same = [row | {"ratio": row["map_rmse"] / row.get("floor", nan)} for row in same]
+        means = (mean(row.get(name, nan) for row in same) for name in columns)
+        print(f"{key[0]:<10}{key[1]:>6}{key[2]:>6}{len(same):>6}" + "".join(f"{x:>16.3f}" for x in means))
 
 
 def main() -> None:
@@ -109,12 +116,9 @@ def main() -> None:
         sys.exit(f"unknown case {', '.join(sorted(unknown))}; expected {', '.join(SIMULATED + TABLES)}")
     if not given.table:
         origin = provenance()
-        done = [
-            {name: row.get(name) for name in ("case", "n", "rate", "seed", "commit")} for row in read(FILE)
-        ]
+        done = [_key(row) for row in read(FILE)]
         for case in cases(given.names or [*SIMULATED, *TABLES]):
-            key = {name: (case | origin).get(name) for name in ("case", "n", "rate", "seed", "commit")}
-            if key not in done:
+            if _key(case | origin) not in done:
                 append(FILE, case | run(case) | origin)
     summarised(read(FILE))
 
