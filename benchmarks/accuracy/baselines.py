@@ -1,4 +1,4 @@
-"""What the paper's engine is compared with: functions from a table with holes and a seed to a completed one."""
+"""What the paper's engine is compared with: from a table with holes and a seed to a completed table."""
 
 from collections.abc import Callable
 from typing import Any
