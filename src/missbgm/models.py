@@ -3,44 +3,20 @@
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from missbgm.bgm.joint import Model
-from missbgm.bgm.likelihood import Columns
 from missbgm.cache import enable_cache
 from missbgm.config import Config, as_config
+from missbgm.engines import alternate
+from missbgm.engines.base import Fitted, Task, rmse
 from missbgm.errors import ConfigError, MissBGMWarning, NotFittedError
-from missbgm.fit import alternate, loop, start
-from missbgm.fit.warm import to_features, warm_start
-from missbgm.progress import progress
-from missbgm.sample import posterior
 from missbgm.sample.check import Check
-from missbgm.summary.draws import Draws, Point
+from missbgm.summary.draws import Point
 from missbgm.table.array import Observations, as_matrix, check_width, observations
-from missbgm.table.codec import Codec, Kinds
-from missbgm.types import Rng, new_key
-
-DRAWING = 1  # tells the seed of draws from that of fitting
-DIVERGED = (
-    "training diverged: a loss stopped being finite. The last finite state is kept; lower lr_theta, lr_phi, "
-    "lr_z or lr_x, and look for columns with extreme values."
-)
-UNSETTLED = "the warm start diverged and was skipped; lower egm_init.lr or set egm_init.enabled to false."
-
-
-class _Fit(NamedTuple):
-    """What a fit leaves behind."""
-
-    table: Observations
-    codec: Codec
-    model: Model | None  # None when every column is constant and there is nothing to model
-    z: NDArray[np.float32]
-    x: NDArray[np.float32]
-    inverse: start.Inverse | None
+from missbgm.table.codec import Kinds
 
 
 class MissBGM:
@@ -96,25 +72,13 @@ class MissBGM:
         """
         enable_cache()
         table = observations(data, mask)
-        truth = _truth(x_true, table)
-        codec = Codec.learn(table, kinds, standardize=self.config.standardize)
-        codes, observed = codec.encode(table)
-        rng = np.random.default_rng(self.random_seed)
-        if not len(codec.order):
-            return self._keep(_Fit(table, codec, None, codes, codes, None), {}, {}, "finished")
-        warm = warm_start(rng, Columns.of_classes(codec.n_classes), codes, observed, self.config)
-        if not warm.finite:
-            warnings.warn(UNSETTLED, MissBGMWarning, stacklevel=2)
-        state = alternate.start(warm.model, warm.z, warm.x)
-        fitted = self._train(rng, state, observed, table, codec, truth, verbose)
-        if fitted.status == "diverged":
-            warnings.warn(DIVERGED, MissBGMWarning, stacklevel=2)
-        z, x = np.asarray(fitted.state.rows.z), np.asarray(fitted.state.rows.x)
-        model = fitted.state.model
-        inverse = start.Inverse.learn(z, np.asarray(to_features(model.columns, x)))
-        return self._keep(
-            _Fit(table, codec, model, z, x, inverse), fitted.history, warm.history, fitted.status
-        )
+        task = Task(table, kinds, self.config, self.random_seed, _truth(x_true, table), verbose)
+        self._fit = fitted = alternate.fit(task)
+        for text in fitted.warnings:
+            warnings.warn(text, MissBGMWarning, stacklevel=2)
+        self.history_, self.warm_history_ = fitted.history, fitted.warm_history
+        self.status_, self.x_map_imputed_ = fitted.status, fitted.completed()
+        return self
 
     def predict(
         self,
@@ -151,11 +115,11 @@ class MissBGM:
             interval, one row a cell, in the order of ``np.argwhere(mask == 0)``.
         """
         fitted = self._fitted()
-        table = fitted.table if data is None else observations(data, mask)
+        table = fitted.task.table if data is None else observations(data, mask)
         check_width(table, fitted.codec.n_columns)
         truth = _truth(x_true, table)
         level = self.config.posterior.alpha if alpha is None else alpha
-        self.draws_ = self._draw(fitted, table, verbose)
+        self.draws_ = fitted.draw(table, verbose)
         self.check_: Check = self.draws_.sampled.check
         completed = self.draws_.filled(self.draws_.point(point))
         intervals = self.draws_.interval(level)
@@ -170,58 +134,12 @@ class MissBGM:
         fitted = self._fitted()
         table = observations(data, mask)
         check_width(table, fitted.codec.n_columns)
-        rows = self._rows(fitted, table)
-        return fitted.codec.decode_table(rows.x, table)
+        return fitted.impute(table)
 
-    def _fitted(self) -> _Fit:
+    def _fitted(self) -> Fitted:
         if not hasattr(self, "_fit"):
             raise NotFittedError("this MissBGM has not been fitted; call fit(data) first.")
         return self._fit
-
-    def _keep(
-        self, fit: _Fit, history: dict[str, NDArray[Any]], warm_history: dict[str, NDArray[Any]], status: str
-    ) -> "MissBGM":
-        self._fit = fit
-        self.history_, self.warm_history_, self.status_ = history, warm_history, status
-        self.x_map_imputed_ = fit.codec.decode_table(fit.x, fit.table)
-        return self
-
-    def _train(
-        self,
-        rng: Rng,
-        state: alternate.State,
-        observed: NDArray[np.bool_],
-        table: Observations,
-        codec: Codec,
-        truth: NDArray[np.float64] | None,
-        verbose: int,
-    ) -> loop.Fitted:
-        with progress("fitting", verbose) as update:
-
-            def on_epoch(number: int, state: alternate.State, terms: dict[str, float]) -> dict[str, float]:
-                update(number + 1, self.config.epochs, f"objective {terms['objective']:.4f}")
-                if truth is None:
-                    return {}
-                return {"rmse": _rmse(codec.decode_table(np.asarray(state.rows.x), table), truth, table)}
-
-            return loop.train(rng, state, jnp.asarray(observed), self.config, on_epoch)
-
-    def _rows(self, fitted: _Fit, table: Observations) -> posterior.Rows:
-        """Modes of a table's rows: the fitted ones where it is the fitted table."""
-        numbers = np.arange(len(table.values), dtype=np.uint32)
-        codes, observed = fitted.codec.encode(table)
-        if fitted.model is None or fitted.inverse is None or table.same_as(fitted.table):
-            return posterior.Rows(fitted.z, fitted.x, observed, numbers)
-        rows = posterior.Rows(np.zeros((len(codes), self.config.z_dim), np.float32), codes, observed, numbers)
-        return posterior.moved_to_mode(fitted.model, fitted.inverse, rows, self.config)
-
-    def _draw(self, fitted: _Fit, table: Observations, verbose: int) -> Draws:
-        rows = self._rows(fitted, table)
-        settings = self.config.posterior
-        key = new_key(np.random.default_rng((self.random_seed, DRAWING)))
-        with progress("drawing", verbose) as update:
-            sampled = posterior.draw_posterior(key, fitted.model, rows, settings, self.config.beta, update)
-        return Draws(table, fitted.codec, sampled)
 
 
 def _seed(seed: Any) -> int:
@@ -239,11 +157,6 @@ def _truth(x_true: Any, table: Observations) -> NDArray[np.float64] | None:
     return truth
 
 
-def _rmse(completed: NDArray[np.float64], truth: NDArray[np.float64], table: Observations) -> float:
-    errors = (completed - truth)[~table.observed]
-    return float(np.sqrt(np.mean(errors**2))) if errors.size else 0.0
-
-
 def _evaluation(
     completed: NDArray[np.float64],
     intervals: NDArray[np.float64],
@@ -253,7 +166,7 @@ def _evaluation(
     hidden = truth[~table.observed]
     inside = (intervals[:, 0] <= hidden) & (hidden <= intervals[:, 1])
     return {
-        "rmse": _rmse(completed, truth, table),
+        "rmse": rmse(completed, truth, table),
         "coverage": float(inside.mean()) if len(hidden) else np.nan,
         "width": float((intervals[:, 1] - intervals[:, 0]).mean()) if len(hidden) else np.nan,
     }

@@ -17,7 +17,8 @@ from scipy import stats
 from by_hand import forward, one_hot, outputs_of
 from missbgm.bgm.joint import Model
 from missbgm.bgm.likelihood import VARIANCE_FLOOR, Columns
-from missbgm.sample.gibbs import Chains, Kernels, Seeds, sweeps
+from missbgm.randomness import Seeds
+from missbgm.sample.gibbs import Chains, Kernels, sweeps
 
 Array = NDArray[Any]
 

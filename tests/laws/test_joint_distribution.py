@@ -24,7 +24,8 @@ from laws.ensembles import (
     short_and_long,
     simulated,
 )
-from missbgm.sample.gibbs import Chains, Kernels, Seeds, sweeps
+from missbgm.randomness import Seeds
+from missbgm.sample.gibbs import Chains, Kernels, sweeps
 
 Array = NDArray[Any]
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from missbgm.sample.hmc import HALF_GRID, as_normal, row_uniform
+from missbgm.randomness import HALF_GRID, as_normal, row_uniform
 
 
 def test_normals_stay_within_what_their_number_allows() -> None:

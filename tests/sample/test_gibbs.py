@@ -13,8 +13,9 @@ from scipy import special, stats
 from by_hand import FACTOR, log_joint, model_of, raw_variance
 from missbgm.bgm.joint import Model, Terms
 from missbgm.bgm.likelihood import Columns
+from missbgm.randomness import Seeds
 from missbgm.sample import gibbs
-from missbgm.sample.gibbs import Chains, Kernels, Seeds, Trace, autoregressive, hamiltonian, sweeps
+from missbgm.sample.gibbs import Chains, Kernels, Trace, autoregressive, hamiltonian, sweeps
 
 Array = NDArray[Any]
 KINDS = ["autoregressive", "hmc"]

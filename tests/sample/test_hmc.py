@@ -10,15 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from missbgm.sample.hmc import (
-    StepSize,
-    acceptance_of,
-    as_normal,
-    chosen,
-    evaluated,
-    row_uniform,
-    transition,
-)
+from missbgm.randomness import as_normal, row_uniform
+from missbgm.sample.hmc import StepSize, acceptance_of, chosen, evaluated, transition
 
 Array = NDArray[Any]
 SCALES = np.array([0.5, 1.0, 2.0], np.float32)[:, None]

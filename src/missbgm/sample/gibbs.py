@@ -17,27 +17,9 @@ from missbgm.bgm.joint import (
 )
 from missbgm.bgm.likelihood import Parameters
 from missbgm.compiling import IN_ONE_PIECE, compiled
-from missbgm.sample.hmc import (
-    StepSize,
-    acceptance_of,
-    as_normal,
-    chosen,
-    row_uniform,
-    transition,
-)
-from missbgm.types import Latent, Numbers, Observed, PerRow, RandomKey, Row, RowKeys
-
-
-class Seeds(NamedTuple):
-    """Where a row's randomness comes from: one key, the row's own number and the chain's."""
-
-    key: RandomKey
-    numbers: Numbers
-    chain: Numbers
-
-    def row_keys(self) -> RowKeys:
-        chain = jax.random.fold_in(self.key, self.chain)
-        return jax.vmap(lambda number: jax.random.fold_in(chain, number))(self.numbers)
+from missbgm.randomness import Seeds, as_normal, row_uniform
+from missbgm.sample.hmc import StepSize, acceptance_of, chosen, transition
+from missbgm.types import Latent, Observed, PerRow, Row, RowKeys
 
 
 class Kernels(NamedTuple):

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from missbgm.types import Numbers, PerRow, RowKeys
+from missbgm.types import Numbers, PerRow
 
 # Dual averaging as in Hoffman & Gelman (2014), section 3.2.1.
 GAMMA, DELAY, DECAY = 0.05, 10.0, 0.75
-HALF_GRID = 2.0**-24
 
 LogDensity = Callable[[Array], tuple[PerRow, Any]]
 
@@ -59,20 +58,6 @@ def evaluated(log_density: LogDensity, position: Array) -> Point:
 
     gradient, (log_prob, extra) = jax.grad(total, has_aux=True)(position)
     return Point(position, log_prob, gradient, extra)
-
-
-def row_uniform(keys: RowKeys, n: int) -> Array:
-    """Uniforms in (0, 1), ``(n, rows)``; a row's numbers depend on its own key alone.
-
-    JAX's are multiples of 2^-23 from zero on; moved by half of that they lie symmetric about 1/2, and no
-    normal made of them is farther out than 5.3.
-    """
-    return jax.vmap(lambda key: jax.random.uniform(key, (n,)), out_axes=-1)(keys) + HALF_GRID
-
-
-def as_normal(uniform: Array) -> Array:
-    """Standard normals from uniforms."""
-    return jax.scipy.special.ndtri(uniform)
 
 
 def chosen(accept: Array, new: Any, old: Any) -> Any:

@@ -17,8 +17,9 @@ from missbgm.config import Config, Posterior
 from missbgm.fit.alternate import Rates, refine
 from missbgm.fit.alternate import Rows as Local
 from missbgm.fit.start import Inverse, complete
+from missbgm.randomness import Seeds
 from missbgm.sample.check import Check, checked
-from missbgm.sample.gibbs import Chains, Kernels, Seeds, Trace, sweeps
+from missbgm.sample.gibbs import Chains, Kernels, Trace, sweeps
 from missbgm.types import RandomKey
 
 ADAPT_SHARE = 0.8  # of the burn-in

@@ -1,0 +1,1 @@
+"""The ways of finding parameters and drawing missing cells, behind one interface."""
