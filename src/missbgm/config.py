@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 import reprlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,6 +15,10 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from missbgm.errors import ConfigError
+
+ENGINES = ("alternate", "collapse")
+MECHANISMS = ("auto", "network", "mcar", "ignorable", "selfmask", "selection")
+LIMITED = re.compile(r"(below|above)\(([^()]+)\)")
 
 # How each limit is said, and when a number keeps it.
 LIMITS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
@@ -36,6 +41,10 @@ class Rule:
         """Say in words what is accepted."""
         if issubclass(self.kind, Settings):
             return f"a {self.kind.__name__} (from_dict and YAML: a mapping of its settings)"
+        if self.kind is dict:
+            names = ", ".join(repr(name) for name in self.choices)
+            own = ", ".join(repr(name) for name in self.choices[2:])
+            return f"one of {names}, or a mapping from columns to {own}, 'below(1.5)' or 'above(1.5)'"
         if self.kind is str:
             return "one of " + ", ".join(repr(choice) for choice in self.choices)
         number = "a number" if "below" in self.limits else "a finite number"
@@ -50,6 +59,8 @@ class Rule:
         value = _plain(value)
         if self.kind is tuple:
             return self._units(value)
+        if self.kind is dict:
+            return self._mechanisms(value)
         if self.kind in (int, float):
             return self._number(value, self.kind)
         chosen = self.kind is not str or value in self.choices
@@ -71,6 +82,24 @@ class Rule:
         units = tuple(self._number(_plain(item), int) for item in value)
         return None if None in units else units
 
+    def _mechanisms(self, value: object) -> str | tuple[tuple[str, str], ...] | None:
+        """A name, or pairs of a column and a name; a tuple, so that settings stay hashable."""
+        if isinstance(value, str):
+            return value if value in self.choices else None
+        with suppress(TypeError, ValueError):
+            pairs = dict(value)  # type: ignore[call-overload]
+            if pairs and all(self._named(name) for name in pairs.values()):
+                return tuple((str(column), str(name)) for column, name in pairs.items())
+        return None
+
+    def _named(self, name: object) -> bool:
+        if name in self.choices[2:]:
+            return True
+        found = LIMITED.fullmatch(str(name))
+        with suppress(ValueError):
+            return found is not None and math.isfinite(float(found[2]))
+        return False
+
     def _number(self, value: object, kind: type) -> Any:
         # bool is an int to Python, but a switch to whoever writes a setting.
         if isinstance(value, bool) or not isinstance(value, Integral if kind is int else Real):
@@ -85,6 +114,11 @@ class Rule:
 def setting(default: Any, doc: str, choices: tuple[str, ...] = (), **limits: float) -> Any:
     """Declare a setting by its default, a one-line explanation and what it may be (see `LIMITS`)."""
     return field(default=default, metadata={"rule": Rule(type(default), doc, choices, limits)})
+
+
+def mechanism(default: str, doc: str) -> Any:
+    """Declare the setting of assumed mechanisms: one name, or a name for each column."""
+    return field(default=default, metadata={"rule": Rule(dict, doc, MECHANISMS)})
 
 
 def section(kind: type[Settings]) -> dict[str, Rule]:
@@ -172,6 +206,25 @@ class Posterior(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Collapse(Settings):
+    """How the engine with integrated missing cells works; `describe` lists the settings."""
+
+    prefix: ClassVar[str] = "collapse."
+
+    transform: str = setting(
+        "auto", "Scale of the columns; auto lets held-out rows choose.", ("auto", "raw", "yeo-johnson")
+    )
+    n_iter: int = setting(300, "Iterations of a fit.", at_least=10)
+    n_fold_iter: int = setting(160, "Iterations of a fit that is only scored on held-out rows.", at_least=10)
+    batch_size: int = setting(1000, "Rows per iteration.", at_least=1)
+    lr: float = setting(0.03, "First learning rate; it falls along a cosine.", above=0)
+    n_proposals: int = setting(150, "Weighted proposals of each latent row.", at_least=10)
+    n_refits: int = setting(
+        5, "Refits under random row weights that the draws are spread over; 0 = none.", at_least=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config(Settings):
     """Every setting of a fit and of its draws; `describe` lists them.
 
@@ -179,6 +232,10 @@ class Config(Settings):
     change one with `dataclasses.replace`.
     """
 
+    engine: str = setting("alternate", "How parameters are found and cells drawn.", ENGINES)
+    missingness: str | tuple[tuple[str, str], ...] = mechanism(
+        "auto", "Assumed mechanism; auto is the paper's network, or the choice of the engine collapse."
+    )
     z_dim: int = setting(5, "Dimension of the latent row z.", at_least=1)
     epochs: int = setting(200, "Number of outer training epochs.", at_least=0)
     batch_size: int = setting(16, "Rows per minibatch.", at_least=1)
@@ -199,6 +256,7 @@ class Config(Settings):
     egm_init: EgmInit = field(default_factory=EgmInit, metadata=section(EgmInit))
     early_stopping: EarlyStopping = field(default_factory=EarlyStopping, metadata=section(EarlyStopping))
     posterior: Posterior = field(default_factory=Posterior, metadata=section(Posterior))
+    collapse: Collapse = field(default_factory=Collapse, metadata=section(Collapse))
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> Self:
@@ -268,7 +326,14 @@ def _plain(value: Any) -> Any:
 
 
 def _dict_with_lists(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in items}
+    return {name: _listed(value) for name, value in items}
+
+
+def _listed(value: Any) -> Any:
+    """Lists for tuples, and a mapping for pairs."""
+    if not isinstance(value, tuple):
+        return value
+    return dict(value) if value and isinstance(value[0], tuple) else list(value)
 
 
 def _read_yaml(path: Path) -> Any:

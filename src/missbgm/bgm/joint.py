@@ -11,10 +11,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from missbgm.bgm.factor import Factor, Probits
 from missbgm.bgm.likelihood import LOG_2PI, Columns, Parameters
 from missbgm.bgm.missingness import Mechanism, Network
-from missbgm.bgm.networks import Generator, Moments, draw_weights, mean_weights
-from missbgm.types import Latent, Observed, PerRow, RandomKey, Rng, Row, Tree
+from missbgm.bgm.networks import Generator, Moments, along_rows, draw_weights, mean_weights
+from missbgm.bgm.normal import hazard, log_cdf
+from missbgm.types import Latent, Numbers, Observed, PerRow, RandomKey, Rng, Row, Tree
 
 
 class Terms(NamedTuple):
@@ -139,3 +141,36 @@ def update_classes(
 
         x = jax.lax.fori_loop(0, kind.size, visit, x)
     return x
+
+
+class Marginal(NamedTuple):
+    """log p(x_obs, r, z) of rows under a factor model, and what its derivatives in z are made of."""
+
+    log_prob: PerRow
+    residual: Array  # standardised, 0 where a cell is missing
+    hazard: Array  # derivative of a cell's log probability in its probit
+    probit: Array
+
+
+def log_marginal(
+    model: Factor, given: Probits, masked: Numbers, z: Latent, x: Row, observed: Observed
+) -> Marginal:
+    """The joint density with the missing cells integrated out, exactly, at latent rows z.
+
+    An observed cell adds its normal density and the probability that it is observed, a missing one the
+    probability that it is missing whatever its value.
+    """
+    scale = along_rows(model.scale, x)
+    residual = jnp.where(observed, (x - model.weight @ z - along_rows(model.bias, x)) / scale, 0.0)
+    probit = jnp.where(
+        observed,
+        along_rows(given.observed_constant, x)
+        + along_rows(given.observed_slope, x) * x
+        + given.observed_weight @ z,
+        along_rows(given.missing_constant, x) + given.missing_weight @ z,
+    )
+    pattern = log_cdf(probit)
+    masked = along_rows(masked, x)
+    density = -0.5 * residual**2 - jnp.where(observed, jnp.log(scale) + 0.5 * LOG_2PI, 0.0)
+    log_prob = log_prior(z) + jnp.sum(density + masked * pattern, axis=0)
+    return Marginal(log_prob, residual, masked * hazard(probit, pattern), probit)

@@ -1,5 +1,6 @@
 """Draws of the missing cells of one table; completed tables on demand."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,6 +60,8 @@ class Draws:
 
     def sd(self) -> Values:
         """Posterior standard deviation of every missing cell, from every sweep after burn-in."""
+        if self.codec.power is not None:
+            return self._over_decoded(lambda values: values.std(axis=0))
         columns = self.index[:, 1]
         return self._placed(self.sampled.sd) * self.codec.scale[columns]
 
@@ -66,6 +69,8 @@ class Draws:
         """Posterior mean, median or mode of every missing cell; for classes always the most probable one."""
         if kind not in POINTS:
             raise ConfigError(f"point must be one of {', '.join(POINTS)}, got {kind!r}")
+        if kind == "mean" and self.codec.power is not None:
+            return self._over_decoded(lambda values: values.mean(axis=0))
         summaries = {"median": cells.median, "mode": cells.half_sample_mode}
         coded = self.sampled.mean if kind == "mean" else summaries[kind](self._coded())
         classes = self._discrete_cells()
@@ -85,6 +90,15 @@ class Draws:
         completed = self.table.values.copy()
         completed[~self.table.observed] = missing
         return completed
+
+    def _over_decoded(self, summary: Callable[[Values], Values]) -> Values:
+        """A summary of decoded draws, cell by cell: on a bent scale the mean's code is not the codes' mean."""
+        columns, coded = self._drawn_columns(), self._coded()
+        parts = [summary(self.codec.decode(coded[:, c], columns[c])) for c in cells.chunks(coded.shape[1])]
+        drawn = np.concatenate(parts) if parts else np.zeros(0)
+        placed = self.codec.location[self.index[:, 1]]
+        placed[self._positions()] = drawn
+        return placed
 
     def _coded(self) -> NDArray[np.floating]:
         return self.sampled.values.reshape(self.n_draws, -1)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from missbgm.errors import TableError
 from missbgm.table.array import Observations, Pattern, Values
+from missbgm.table.power import Power
 
 Kind = Literal["gaussian", "bernoulli", "categorical"]
 Kinds = Sequence[Kind] | Mapping[int, Kind] | None
@@ -28,12 +29,15 @@ class Codec:
         For every column of the table; a column that is left out has scale 0.
     levels
         The sorted values of every discrete column.
+    power
+        A further transformation of the model's columns, or None.
     """
 
     order: NDArray[np.intp]
     location: Values
     scale: Values
     levels: Mapping[int, Values]
+    power: Power | None = None
 
     @classmethod
     def learn(cls, table: Observations, kinds: Kinds = None, *, standardize: bool = True) -> Self:
@@ -73,7 +77,16 @@ class Codec:
         for i, j in enumerate(self.order):
             seen = observed[:, i]
             codes[seen, i] = self._encode_cells(table.values[seen, j], j)
+        if self.power is not None:
+            codes = np.where(observed, self.power.encode(codes), 0).astype(np.float32)
         return codes, observed
+
+    def encode_limit(self, value: float, place: int) -> float:
+        """A value of the column in one place of the model's order, coded."""
+        column = self.order[place]
+        code = np.zeros(len(self.order))
+        code[place] = (value - self.location[column]) / self.scale[column]
+        return float((code if self.power is None else self.power.encode(code))[place])
 
     def _encode_cells(self, cells: Values, column: int) -> Values:
         if column not in self.levels:
@@ -90,6 +103,11 @@ class Codec:
 
     def decode(self, codes: NDArray[np.floating], columns: NDArray[np.intp]) -> Values:
         """Codes back to values; the last axis of `codes` runs along `columns` (of the table)."""
+        if self.power is not None:
+            place = np.zeros(self.n_columns, np.intp)
+            place[self.order] = np.arange(len(self.order))
+            coded = np.isin(columns, self.order)
+            codes = np.where(coded, self.power.decode(codes, place[columns]), codes)
         decoded = self.location[columns] + self.scale[columns] * codes.astype(np.float64)
         for j, levels in self.levels.items():
             cells = columns == j

@@ -1,0 +1,120 @@
+"""A linear factor model of continuous columns and a probit of which of their cells are observed.
+
+Both are affine in the latent row, so that missing cells are integrated out in closed form. A cell is observed
+when a standard normal ``y``, correlated with the cell's standardised residual ``e``, exceeds a threshold. Given
+the latent row and the cell's value, ``P(observed) = Phi(q)`` with ``q`` affine in both; given the latent row
+alone, ``P(missing) = Phi(q)`` with another ``q`` that is affine in the latent row. What a column's mechanism
+assumes is data, not code: the same compiled program serves every family.
+"""
+
+from typing import NamedTuple, Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from missbgm.types import Numbers
+
+SCALE_FLOOR = 0.02
+STEEPEST = 3.5  # of a selection on residuals, on the scale of arctanh(correlation): a slope of 16.5
+LARGEST_SLOPE = 40.0  # of self-masking, per standard deviation of the column
+CERTAIN = 30.0  # a probit that stands for probability one
+FAMILIES = ("mcar", "ignorable", "selfmask", "selection", "below", "above")
+
+
+class Assumed(NamedTuple):
+    """What each column's mechanism is assumed to be, as numbers: one of each a column, 0 or 1 unless said."""
+
+    masked: Numbers  # whether the pattern of the column is modelled at all
+    coupled: Numbers  # whether the probit may depend on the latent row
+    own: Numbers  # whether it depends on the cell's own value
+    residual: Numbers  # whether it depends on the cell's residual given the latent row
+    varied: Numbers  # whether the dependence may differ from column to column
+    side: Numbers  # 1: missing exactly below a known limit; -1: exactly above it
+    limit: Numbers  # that limit, on the model's scale
+
+    @classmethod
+    def of(cls, families: list[str], masked: Numbers, limits: Numbers | None = None) -> Self:
+        """Numbers for a family named for each column; columns without a missing cell have no pattern."""
+
+        def named(*names: str) -> Numbers:
+            return np.array([family in names for family in families], np.float32)
+
+        limit = np.zeros(len(families)) if limits is None else limits
+        return cls(
+            np.asarray(masked, np.float32),
+            named("ignorable", "selection"),
+            named("selfmask"),
+            named("selection"),
+            named("selection"),
+            named("below") - named("above"),
+            np.asarray(limit, np.float32),
+        )
+
+
+class Factor(eqx.Module):
+    """Parameters of the data and of the pattern; columns lead every array but `shared`."""
+
+    weight: Array  # of the latent row, (p, d)
+    bias: Array
+    log_scale: Array  # the noise's scale above its floor
+    intercept: Array  # of the probit of being observed
+    coupling: Array  # of that probit with the latent row, (p, d)
+    deviation: Array  # of a column's dependence on its own value or residual from the shared one
+    shared: Array  # that dependence, on own values and on residuals
+
+    @property
+    def scale(self) -> Array:
+        """Standard deviation of each column's noise."""
+        return SCALE_FLOOR + jnp.exp(self.log_scale)
+
+
+class Probits(NamedTuple):
+    """A cell's probit, affine in its value and the latent row, and how it ties the value to the pattern."""
+
+    observed_constant: Array
+    observed_slope: Array  # on the cell's value
+    observed_weight: Array  # on the latent row, (p, d)
+    missing_constant: Array
+    missing_weight: Array  # (p, d)
+    correlation: Array  # of a cell's residual with the normal whose sign is the pattern
+
+
+def probits(model: Factor, assumed: Assumed) -> Probits:
+    """The affine probits of every column."""
+    varied = assumed.varied * model.deviation
+    own = assumed.own * jnp.clip(model.shared[0] + varied, -LARGEST_SLOPE, LARGEST_SLOPE)
+    steep = assumed.residual * jnp.clip(model.shared[1] + varied, -STEEPEST, STEEPEST)
+    slope, stretch = jnp.sinh(steep) / model.scale, jnp.cosh(steep)
+    coupling = assumed.coupled[:, None] * model.coupling
+    shrink = 1 / jnp.sqrt(1 + (own * model.scale) ** 2)
+    uncut = jnp.where(assumed.side == 0, 1.0, 0.0)
+    cut = assumed.side / model.scale
+    return Probits(
+        observed_constant=uncut * (stretch * model.intercept - slope * model.bias) + CERTAIN * (1 - uncut),
+        observed_slope=uncut * (own + slope),
+        observed_weight=uncut[:, None] * (stretch[:, None] * coupling - slope[:, None] * model.weight),
+        missing_constant=cut * (assumed.limit - model.bias)
+        - uncut * shrink * (model.intercept + own * model.bias),
+        missing_weight=-cut[:, None] * model.weight
+        - (uncut * shrink)[:, None] * (coupling + own[:, None] * model.weight),
+        correlation=uncut * (jnp.tanh(steep) + own * model.scale * shrink) + assumed.side,
+    )
+
+
+class Prior(NamedTuple):
+    """Precisions of the parameters' normal priors."""
+
+    weight: float = 0.5
+    coupling: float = 4.0
+    deviation: float = 1 / 0.3**2
+    shared: float = 1 / 9
+
+    def penalty(self, model: Factor) -> Array:
+        """Minus the log prior, up to a constant."""
+        parts = (model.weight, model.coupling, model.deviation, model.shared)
+        return 0.5 * sum(
+            (precision * jnp.sum(part**2) for precision, part in zip(self, parts, strict=True)),
+            start=jnp.zeros(()),
+        )

@@ -1,0 +1,146 @@
+"""The posterior of latent rows under a factor model, missing cells integrated out: its mode, and draws around it.
+
+Student proposals around the mode of p(z | x_obs, r) are weighted by the density that they were not drawn from;
+the weights also estimate log p(x_obs, r) of every row.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import gammaln, logsumexp
+from numpy.typing import NDArray
+
+from missbgm.bgm.cholesky import inverse_factor, times, transposed_times
+from missbgm.bgm.factor import Assumed, Factor, Probits, probits
+from missbgm.bgm.joint import log_marginal
+from missbgm.compiling import FOR_ONE_RUN, compiled
+from missbgm.randomness import Seeds, as_normal, folded, row_keys, row_uniform
+from missbgm.types import Latent, Numbers, Observed, PerRow, RandomKey, Row, RowKeys
+
+LARGEST_STEP = 2.0
+NEWTON_STEPS = 12
+FREEDOM = 8  # degrees of freedom of the proposals; even, so that a few uniforms make a chi-square
+
+
+class Mode(NamedTuple):
+    """Latent rows, what the log density says there, and the inverse factor of its curvature."""
+
+    z: Latent
+    log_prob: PerRow
+    gradient: Array
+    inverse: Array  # L^-1 with L L' minus the Hessian
+
+
+def curvature(weight: Array, amounts: Array) -> Array:
+    """Sum over columns of amount times w w', for each row: ``(d, d, rows)``."""
+    d = weight.shape[1]
+    outer = (weight[:, :, None] * weight[:, None, :]).reshape(len(weight), d * d)
+    return (outer.T @ amounts).reshape(d, d, -1)
+
+
+def evaluated(model: Factor, given: Probits, masked: Numbers, z: Latent, x: Row, observed: Observed) -> Mode:
+    """Log density of latent rows, its gradient, and its curvature."""
+    at = log_marginal(model, given, masked, z, x, observed)
+    precision = 1 / model.scale
+    on_observed, on_missing = jnp.where(observed, at.hazard, 0.0), jnp.where(observed, 0.0, at.hazard)
+    gradient = (
+        (precision[:, None] * model.weight).T @ at.residual
+        + given.observed_weight.T @ on_observed
+        + given.missing_weight.T @ on_missing
+        - z
+    )
+    bend = at.probit + at.hazard
+    information = (
+        jnp.eye(len(z))[:, :, None]
+        + curvature(precision[:, None] * model.weight, observed.astype(z.dtype))
+        + curvature(given.observed_weight, on_observed * bend)
+        + curvature(given.missing_weight, on_missing * bend)
+    )
+    return Mode(z, at.log_prob, gradient, inverse_factor(information))
+
+
+def newton(mode: Mode) -> Latent:
+    """Latent rows one damped Newton step on."""
+    step = transposed_times(mode.inverse, times(mode.inverse, mode.gradient))
+    length = jnp.sqrt(jnp.sum(step**2, axis=0))
+    return mode.z + step * jnp.minimum(1.0, LARGEST_STEP / jnp.maximum(length, 1e-9))
+
+
+class Proposed(NamedTuple):
+    """Weighted latent draws of a block of rows."""
+
+    z: Array  # proposals, latent dimensions, rows
+    log_weight: Array  # proposals, rows
+    mode: Mode
+
+    @property
+    def log_prob(self) -> PerRow:
+        """log p(x_obs, r) of every row, estimated."""
+        return logsumexp(self.log_weight, axis=0) - np.log(len(self.log_weight))
+
+    @property
+    def effective_share(self) -> PerRow:
+        """Effective sample size of every row's proposals, as a share of their number."""
+        total = 2 * logsumexp(self.log_weight, axis=0) - logsumexp(2 * self.log_weight, axis=0)
+        return jnp.exp(total) / len(self.log_weight)
+
+
+def _student(keys: RowKeys, d: int) -> Array:
+    """Student draws of `FREEDOM` degrees of freedom, spherical in d dimensions."""
+    uniform = row_uniform(keys, d + FREEDOM // 2)
+    chi_square = -2 * jnp.sum(jnp.log(uniform[d:]), axis=0)
+    return as_normal(uniform[:d]) * jnp.sqrt(FREEDOM / chi_square)
+
+
+@compiled(FOR_ONE_RUN, static_argnames="n_proposals")
+def propose(
+    keys: RowKeys, model: Factor, assumed: Assumed, x: Row, observed: Observed, *, n_proposals: int
+) -> Proposed:
+    """Find the mode of every row of a block and draw around it."""
+    given = probits(model, assumed)
+    d = model.weight.shape[1]
+
+    def at(z: Latent) -> Mode:
+        return evaluated(model, given, assumed.masked, z, x, observed)
+
+    start = jnp.zeros((d, x.shape[1]))
+    begin = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(at, start))
+    # Where a step leads is evaluated at the start of the next, so that the density is compiled once.
+    mode = jax.lax.fori_loop(0, NEWTON_STEPS + 1, lambda i, m: at(jnp.where(i == 0, start, newton(m))), begin)
+    log_volume = -jnp.sum(jnp.log(jnp.diagonal(mode.inverse)), axis=1)
+    constant = gammaln((FREEDOM + d) / 2) - gammaln(FREEDOM / 2) - d / 2 * np.log(FREEDOM * np.pi)
+
+    def one(number: Array) -> tuple[Array, Array]:
+        t = _student(folded(keys, number), d)
+        proposal = mode.z + transposed_times(mode.inverse, t)
+        log_prob = log_marginal(model, given, assumed.masked, proposal, x, observed).log_prob
+        tail = (FREEDOM + d) / 2 * jnp.log1p(jnp.sum(t**2, axis=0) / FREEDOM)
+        return proposal, log_prob - (constant + log_volume - tail)
+
+    proposals, log_weight = jax.lax.map(one, jnp.arange(n_proposals, dtype=jnp.uint32))
+    return Proposed(proposals, log_weight, mode)
+
+
+BLOCK = 256  # rows together: their arrays stay in a core's cache, and one shape is compiled
+
+
+def in_blocks(
+    key: RandomKey,
+    x: Numbers,
+    observed: Numbers,
+    chosen: Numbers,
+    model: Factor,
+    assumed: Assumed,
+    n_proposals: int,
+) -> Iterator[tuple[NDArray[np.intp], Proposed]]:
+    """Propose for some rows of a table, block by block; yields their numbers and what was found for them."""
+    for start in range(0, len(chosen), BLOCK):
+        place = np.asarray(chosen[start : start + BLOCK])
+        filled = np.resize(place, BLOCK)
+        keys = row_keys(Seeds(key, filled.astype(np.uint32), np.uint32(0)))
+        parts = np.asarray(x)[filled].T, np.asarray(observed)[filled].T
+        yield place, propose(keys, model, assumed, *parts, n_proposals=n_proposals)

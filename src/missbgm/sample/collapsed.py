@@ -1,0 +1,97 @@
+"""Draws with the missing cells integrated out: latent rows by weighted proposals or HMC, then the cells exactly."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from missbgm.bgm.cholesky import transposed_times
+from missbgm.bgm.factor import Assumed, Factor, probits
+from missbgm.bgm.joint import log_marginal
+from missbgm.bgm.normal import below
+from missbgm.compiling import FOR_ONE_RUN, IN_ONE_PIECE, compiled
+from missbgm.fit.laplace import Mode, Proposed
+from missbgm.randomness import as_normal, folded, row_uniform
+from missbgm.sample.hmc import StepSize, chosen, transition
+from missbgm.types import Latent, Numbers, Observed, PerRow, Row, RowKeys
+
+POOR = 0.1  # the share of effective proposals below which a row is drawn by HMC
+N_LEAPFROG, TARGET, THINNING = 5, 0.8, 3
+
+# What a row's randomness is for, beside the numbers of its proposals and draws.
+CHOICE, CHAIN, CELLS = 1 << 28, 1 << 29, 1 << 30
+
+
+@partial(jax.jit, static_argnames="n_draws")
+def resample(keys: RowKeys, proposed: Proposed, *, n_draws: int) -> Array:
+    """Equally weighted latent draws, ``(draws, d, rows)``, by systematic resampling in random order."""
+    weight = jax.nn.softmax(proposed.log_weight, axis=0)
+    reached = jnp.cumsum(weight, axis=0)
+    uniform = row_uniform(folded(keys, CHOICE), 1)[0]
+
+    def one(number: Array) -> Array:
+        # Multiples of the golden ratio are evenly spread in whatever order they come.
+        position = jnp.modf(uniform + number * 0.6180339887498949)[0] * reached[-1]
+        index = jnp.minimum(jnp.sum(reached < position, axis=0), len(weight) - 1)
+        return jnp.take_along_axis(proposed.z, index[None, None], axis=0)[0]
+
+    return jax.lax.map(one, jnp.arange(n_draws))
+
+
+@compiled(IN_ONE_PIECE, static_argnames=("n_burn", "n_draws"))
+def chain(
+    keys: RowKeys,
+    model: Factor,
+    assumed: Assumed,
+    mode: Mode,
+    x: Row,
+    observed: Observed,
+    *,
+    n_burn: int,
+    n_draws: int,
+) -> Array:
+    """Latent draws, ``(draws, d, rows)``, by HMC in the metric of the mode."""
+    given = probits(model, assumed)
+    d = len(mode.z)
+
+    def density(u: Array) -> tuple[PerRow, None]:
+        z = mode.z + transposed_times(mode.inverse, u)
+        return log_marginal(model, given, assumed.masked, z, x, observed).log_prob, None
+
+    def move(state: tuple[Array, StepSize], number: Array) -> tuple[tuple[Array, StepSize], Array]:
+        u, step = state
+        uniform = row_uniform(folded(keys, CHAIN + number), d + 1)
+        adapting = number < n_burn
+        point, acceptance = transition(
+            as_normal(uniform[:d]), uniform[d], density, u, step.used(adapting), N_LEAPFROG
+        )
+        step = chosen(adapting, step.adapted(acceptance, number, TARGET), step)
+        return (point.position, step), point.position
+
+    start = (jnp.zeros_like(mode.z), StepSize.start(0.3, x.shape[1]))
+    n_moves = n_burn + n_draws * THINNING
+    _, path = jax.lax.scan(move, start, jnp.arange(n_moves))
+    kept = path[n_burn + THINNING - 1 :: THINNING]
+    return mode.z + jax.vmap(lambda u: transposed_times(mode.inverse, u))(kept)
+
+
+@compiled(FOR_ONE_RUN)
+def fill(
+    keys: RowKeys, model: Factor, assumed: Assumed, z: Array, x: Row, observed: Observed, first: Numbers
+) -> Array:
+    """Draw every missing cell exactly, given each of some latent draws: ``(draws, p, rows)``."""
+    given = probits(model, assumed)
+    p = len(x)
+    correlation = (assumed.masked * given.correlation)[:, None]
+    rest = jnp.sqrt(jnp.maximum(1 - correlation**2, 0.0))
+
+    def one(number_and_z: tuple[Array, Latent]) -> Row:
+        number, latent = number_and_z
+        uniform = row_uniform(folded(keys, CELLS + number), 2 * p)
+        probit = given.missing_constant[:, None] + given.missing_weight @ latent
+        residual = correlation * below(probit, uniform[:p]) + rest * as_normal(uniform[p:])
+        value = model.weight @ latent + model.bias[:, None] + model.scale[:, None] * residual
+        return jnp.where(observed, x, value)
+
+    return jax.lax.map(one, (first + jnp.arange(len(z), dtype=jnp.uint32), z))
