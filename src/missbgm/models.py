@@ -1,7 +1,7 @@
 """The paper's face: `MissBGM(params).fit(data)`, `x_map_imputed_`, `predict(data)`."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,17 @@ from numpy.typing import NDArray
 
 from missbgm.cache import enable_cache
 from missbgm.config import Config, as_config
-from missbgm.engines import alternate
+from missbgm.engines import alternate, collapse
 from missbgm.engines.base import Fitted, Task, rmse
+from missbgm.engines.settings import check_agreement
 from missbgm.errors import ConfigError, MissBGMWarning, NotFittedError
-from missbgm.sample.check import Check
+from missbgm.sample.check import Check, Weighing
+from missbgm.summary.card import MechanismCard
 from missbgm.summary.draws import Point
 from missbgm.table.array import Observations, as_matrix, check_width, observations
 from missbgm.table.codec import Kinds
+
+ENGINES: dict[str, Callable[[Task], Fitted]] = {"alternate": alternate.fit, "collapse": collapse.fit}
 
 
 class MissBGM:
@@ -33,15 +37,16 @@ class MissBGM:
     Attributes
     ----------
     x_map_imputed_
-        The table completed by the posterior mode of every missing cell.
+        The table completed by the engine's point estimate of every missing cell: the posterior mode with
+        ``engine: alternate``, the posterior mean at the estimated parameters with ``engine: collapse``.
     history_
-        Every named loss term by epoch, and ``rmse`` when `fit` was given the truth.
+        Every named loss term by epoch or iteration, and ``rmse`` when `fit` was given the truth.
     warm_history_
         Losses of the warm start by minibatch.
     status_
         ``"finished"``, ``"stopped early"`` or ``"diverged"``.
     draws_, check_
-        What the last `predict` drew, and whether its chains mixed.
+        What the last `predict` drew, and whether the draws can be relied on.
     evaluation_
         When the last `predict` was given the truth: RMSE of its point estimate, and coverage and mean width
         of its intervals.
@@ -49,12 +54,20 @@ class MissBGM:
 
     def __init__(self, params: Mapping[str, Any] | Config | str | Path | None = None, random_seed: int = 0):
         self.config = as_config(params)
+        check_agreement(self.config)
         self.random_seed = _seed(random_seed)
 
     def fit(
-        self, data: Any, mask: Any = None, x_true: Any = None, *, kinds: Kinds = None, verbose: int = 1
+        self,
+        data: Any,
+        mask: Any = None,
+        x_true: Any = None,
+        *,
+        kinds: Kinds = None,
+        names: Sequence[str] | None = None,
+        verbose: int = 1,
     ) -> "MissBGM":
-        """Find the model's parameters and the mode of every missing cell.
+        """Find the model's parameters and a point estimate of every missing cell.
 
         Parameters
         ----------
@@ -67,13 +80,16 @@ class MissBGM:
         kinds
             ``"gaussian"``, ``"bernoulli"`` or ``"categorical"`` for each column, or for some by their
             index; Gaussian when not named.
+        names
+            The columns' names, by which the setting ``missingness`` and the answers may call them.
         verbose
             0 for no progress bar.
         """
         enable_cache()
         table = observations(data, mask)
-        task = Task(table, kinds, self.config, self.random_seed, _truth(x_true, table), verbose)
-        self._fit = fitted = alternate.fit(task)
+        truth, known = _truth(x_true, table), _names(names, table)
+        task = Task(table, kinds, self.config, self.random_seed, truth, verbose, known)
+        self._fit = fitted = ENGINES[self.config.engine](task)
         for text in fitted.warnings:
             warnings.warn(text, MissBGMWarning, stacklevel=2)
         self.history_, self.warm_history_ = fitted.history, fitted.warm_history
@@ -120,26 +136,75 @@ class MissBGM:
         truth = _truth(x_true, table)
         level = self.config.posterior.alpha if alpha is None else alpha
         self.draws_ = fitted.draw(table, verbose)
-        self.check_: Check = self.draws_.sampled.check
+        self.check_: Check | Weighing = self.draws_.sampled.check
         completed = self.draws_.filled(self.draws_.point(point))
         intervals = self.draws_.interval(level)
         if truth is not None:
             self.evaluation_ = _evaluation(completed, intervals, truth, table)
-        if self.check_.rhat and not self.check_.mixed:
+        if self.check_.doubtful:
             warnings.warn(self.check_.verdict, MissBGMWarning, stacklevel=2)
         return completed, intervals
 
     def impute(self, data: Any, mask: Any = None) -> NDArray[np.float64]:
-        """The posterior mode of every missing cell of a table, without draws."""
+        """A table completed by the engine's point estimate (see `x_map_imputed_`), without draws kept."""
         fitted = self._fitted()
         table = observations(data, mask)
         check_width(table, fitted.codec.n_columns)
         return fitted.impute(table)
 
+    def log_prob(self, data: Any = None, mask: Any = None) -> NDArray[np.float64]:
+        """log p(x_obs, r) of every row, in the units of the table (``engine: collapse`` only).
+
+        Parameters
+        ----------
+        data
+            The table; the fitted one when None.
+        mask
+            1 where a cell is observed; taken from the NaNs when None.
+        """
+        fitted = self._fitted()
+        table = fitted.task.table if data is None else observations(data, mask)
+        check_width(table, fitted.codec.n_columns)
+        return fitted.log_prob(table)
+
+    def summary(self) -> str:
+        """Which assumption on the missing cells the answer rests on, what it was compared with, in words."""
+        return self._fitted().summary()
+
+    def mechanism_card(self, column: int | str) -> MechanismCard:
+        """The assumed curve P(missing | value) of a column, with a band (``engine: collapse`` only).
+
+        Parameters
+        ----------
+        column
+            Its index, or its name if `fit` was given names.
+        """
+        fitted = self._fitted()
+        return fitted.mechanism_card(_column(column, fitted))
+
     def _fitted(self) -> Fitted:
         if not hasattr(self, "_fit"):
             raise NotFittedError("this MissBGM has not been fitted; call fit(data) first.")
         return self._fit
+
+
+def _names(names: Sequence[str] | None, table: Observations) -> list[str] | None:
+    if names is None:
+        return None
+    known, n_columns = [str(name) for name in names], table.values.shape[1]
+    if len(known) != n_columns or len(set(known)) != n_columns:
+        raise ConfigError(f"names must be {n_columns} different names, one a column; got {known}.")
+    return known
+
+
+def _column(column: int | str, fitted: Fitted) -> int:
+    names, n_columns = fitted.task.names or [], fitted.codec.n_columns
+    if isinstance(column, str) and column in names:
+        return list(names).index(column)
+    if isinstance(column, int | np.integer) and 0 <= column < n_columns:
+        return int(column)
+    known = f", or one of {', '.join(names)}" if names else ""
+    raise ConfigError(f"column must be an index from 0 to {n_columns - 1}{known}; got {column!r}.")
 
 
 def _seed(seed: Any) -> int:

@@ -36,19 +36,23 @@ class Assumed(NamedTuple):
 
     @classmethod
     def of(cls, families: list[str], masked: Numbers, limits: Numbers | None = None) -> Self:
-        """Numbers for a family named for each column; columns without a missing cell have no pattern."""
+        """Numbers for a family named for each column.
+
+        Columns without a missing cell have no pattern; one that is cut at a known limit has it for certain.
+        """
 
         def named(*names: str) -> Numbers:
             return np.array([family in names for family in families], np.float32)
 
         limit = np.zeros(len(families)) if limits is None else limits
+        side = named("below") - named("above")
         return cls(
-            np.asarray(masked, np.float32),
+            np.where(side == 0, masked, 1).astype(np.float32),
             named("ignorable", "selection"),
             named("selfmask"),
             named("selection"),
             named("selection"),
-            named("below") - named("above"),
+            side,
             np.asarray(limit, np.float32),
         )
 

@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 from missbgm.bgm.joint import Model
 from missbgm.bgm.likelihood import Columns
 from missbgm.engines.base import Fitted, Task, rmse
+from missbgm.errors import ConfigError
 from missbgm.fit import alternate, loop, start
 from missbgm.fit.warm import to_features, warm_start
 from missbgm.progress import progress
 from missbgm.sample import posterior
+from missbgm.summary.card import MechanismCard
 from missbgm.summary.draws import Draws
 from missbgm.table.array import Observations, Pattern, Values
 from missbgm.table.codec import Codec
@@ -47,6 +49,23 @@ class AlternateFit(Fitted):
         with progress("drawing", verbose) as update:
             sampled = posterior.draw_posterior(key, self.model, rows, config.posterior, config.beta, update)
         return Draws(table, self.codec, sampled)
+
+    def log_prob(self, table: Observations) -> Values:
+        raise ConfigError(
+            "log p(x_obs, r) needs the missing cells integrated out; set engine to collapse for it."
+        )
+
+    def summary(self) -> str:
+        return (
+            f"Mechanism assumed: the paper's network with beta = {self.task.config.beta:g}; a tempered target "
+            "(beta other than 1) is not a calibrated posterior."
+        )
+
+    def mechanism_card(self, column: int) -> MechanismCard:
+        raise ConfigError(
+            "the paper's network looks at whole rows, so that no curve of one column's values describes it; set "
+            "engine to collapse for mechanism cards."
+        )
 
     def _rows(self, table: Observations) -> posterior.Rows:
         """Modes of a table's rows: the fitted ones where it is the fitted table."""

@@ -1,6 +1,7 @@
 """What every engine leaves behind when it has been fitted, and what it can be asked."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from missbgm.config import Config
+from missbgm.summary.card import MechanismCard
 from missbgm.summary.draws import Draws
 from missbgm.table.array import Observations, Values
 from missbgm.table.codec import Codec, Kinds
@@ -22,6 +24,7 @@ class Task(NamedTuple):
     seed: int
     truth: Values | None  # logged, and nothing else
     verbose: int
+    names: Sequence[str] | None = None  # of the columns
 
 
 def rmse(completed: Values, truth: Values, table: Observations) -> float:
@@ -66,3 +69,15 @@ class Fitted(ABC):
     @abstractmethod
     def draw(self, table: Observations, verbose: int) -> Draws:
         """Draws of the missing cells of a table of the same columns."""
+
+    @abstractmethod
+    def log_prob(self, table: Observations) -> Values:
+        """log p(x_obs, r) of every row of a table of the same columns, in the table's units."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """In plain words, which assumption on the missing cells the answer rests on."""
+
+    @abstractmethod
+    def mechanism_card(self, column: int) -> MechanismCard:
+        """The assumed curve P(missing | value) of one column."""

@@ -55,6 +55,7 @@ class State(NamedTuple):
     adam: Tree
     average: Factor
     z: Array  # rows first
+    losses: Array
 
 
 @compiled(FOR_ONE_RUN)
@@ -64,16 +65,20 @@ def estimate(
     z: Numbers,
     rows: Rows,
     batches: Numbers,
+    n_iterations: Numbers,
     assumed: Assumed,
     prior: Prior,
     rate: Numbers,
-) -> tuple[Factor, Array, Array]:
-    """Run one iteration for each batch of row numbers; answer parameters, latent rows and the objective."""
-    n_iterations = len(batches)
+) -> State:
+    """Run some iterations, each on the rows of one batch; answer averaged parameters, and losses.
+
+    How many is a number and not a shape, so that short fits of candidates, the long one of all rows and refits
+    are one program.
+    """
     n = jnp.sum(rows.weight > 0)
 
-    def step(state: State, given: tuple[Array, Array]) -> tuple[State, Array]:
-        number, batch = given
+    def step(number: Array, state: State) -> State:
+        batch = batches[number]
         x, observed = rows.x[batch].T, rows.observed[batch].T
         predictors = probits(state.model, assumed)
 
@@ -90,11 +95,11 @@ def estimate(
         model = jax.tree.map(lambda a, s: a - speed * s, state.model, change)
         counted = jnp.maximum(1.0, number - (1 - AVERAGED) * n_iterations)
         average = jax.tree.map(lambda a, b: a + (b - a) / counted, state.average, model)
-        return State(model, adam, average, state.z.at[batch].set(moved.T)), loss
+        z, losses = state.z.at[batch].set(moved.T), state.losses.at[number].set(loss)
+        return State(model, adam, average, z, losses)
 
-    state = State(start, _ADAM.init(start), start, z)
-    state, losses = jax.lax.scan(step, state, (jnp.arange(n_iterations), batches))
-    return state.average, state.z, losses
+    state = State(start, _ADAM.init(start), start, z, jnp.zeros(len(batches)))
+    return jax.lax.fori_loop(0, n_iterations, step, state)
 
 
 class Start(NamedTuple):

@@ -10,6 +10,9 @@ Series = NDArray[np.float64]  # chains by draws
 
 RHAT_LIMIT = 1.05
 ESS_LIMIT = 100.0
+# Chains of one row are short, and the largest of many R-hats is looked at.
+HMC_RHAT_LIMIT = 1.2
+HMC_ADVICE = "Some of these chains did not mix well: raise collapse.n_proposals, or lower z_dim."
 
 
 def _split(x: Series) -> Series:
@@ -83,6 +86,11 @@ class Check(NamedTuple):
         return self.worst_rhat <= RHAT_LIMIT and self.least_ess >= ESS_LIMIT and self.stuck_rows == 0
 
     @property
+    def doubtful(self) -> bool:
+        """Whether the draws should be warned about."""
+        return bool(self.rhat) and not self.mixed
+
+    @property
     def verdict(self) -> str:
         """What to make of it, in a sentence or two."""
         if not self.rhat:
@@ -112,3 +120,42 @@ def checked(series: dict[str, Series], z_acceptance: Series, x_acceptance: Serie
         float(x_acceptance.mean()) if x_acceptance.size else np.nan,
         stuck,
     )
+
+
+class Weighing(NamedTuple):
+    """How rows were drawn: by weighted proposals, or by HMC where too few of them were effective."""
+
+    share: NDArray[np.float64]  # effective, of each row's proposals under each model
+    poor: float  # below this share a row is drawn by HMC
+    hmc_rhat: list[float]  # the largest of each row so drawn
+
+    @property
+    def n_hmc(self) -> int:
+        """How many times a row was drawn by HMC."""
+        return len(self.hmc_rhat)
+
+    @property
+    def mixed(self) -> bool:
+        return max(self.hmc_rhat, default=1.0) <= HMC_RHAT_LIMIT
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the draws should be warned about."""
+        return not self.mixed
+
+    @property
+    def verdict(self) -> str:
+        """What to make of it, in a sentence or two."""
+        if not len(self.share):
+            return "Nothing to check: no missing cell was drawn."
+        weighted = (
+            f"Rows were drawn by weighted proposals (median effective share {np.median(self.share):.0%}, "
+            f"least {self.share.min():.0%})"
+        )
+        if not self.hmc_rhat:
+            return weighted + "."
+        by_chains = (
+            f"{weighted}, except {self.n_hmc} of {len(self.share)} with an effective share below {self.poor:.0%}, "
+            f"drawn by HMC (largest R-hat {max(self.hmc_rhat):.2f})."
+        )
+        return by_chains if self.mixed else f"{by_chains} {HMC_ADVICE}"

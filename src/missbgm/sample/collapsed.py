@@ -9,14 +9,13 @@ from jax import Array
 from missbgm.bgm.cholesky import transposed_times
 from missbgm.bgm.factor import Assumed, Factor, probits
 from missbgm.bgm.joint import log_marginal
-from missbgm.bgm.normal import below
+from missbgm.bgm.normal import below, hazard, log_cdf
 from missbgm.compiling import FOR_ONE_RUN, IN_ONE_PIECE, compiled
-from missbgm.fit.laplace import Mode, Proposed
+from missbgm.fit.laplace import Mode
 from missbgm.randomness import as_normal, folded, row_uniform
 from missbgm.sample.hmc import StepSize, chosen, transition
 from missbgm.types import Latent, Numbers, Observed, PerRow, Row, RowKeys
 
-POOR = 0.1  # the share of effective proposals below which a row is drawn by HMC
 N_LEAPFROG, TARGET, THINNING = 5, 0.8, 3
 
 # What a row's randomness is for, beside the numbers of its proposals and draws.
@@ -24,9 +23,9 @@ CHOICE, CHAIN, CELLS = 1 << 28, 1 << 29, 1 << 30
 
 
 @partial(jax.jit, static_argnames="n_draws")
-def resample(keys: RowKeys, proposed: Proposed, *, n_draws: int) -> Array:
+def resample(keys: RowKeys, z: Array, log_weight: Array, *, n_draws: int) -> Array:
     """Equally weighted latent draws, ``(draws, d, rows)``, by systematic resampling in random order."""
-    weight = jax.nn.softmax(proposed.log_weight, axis=0)
+    weight = jax.nn.softmax(log_weight, axis=0)
     reached = jnp.cumsum(weight, axis=0)
     uniform = row_uniform(folded(keys, CHOICE), 1)[0]
 
@@ -34,7 +33,7 @@ def resample(keys: RowKeys, proposed: Proposed, *, n_draws: int) -> Array:
         # Multiples of the golden ratio are evenly spread in whatever order they come.
         position = jnp.modf(uniform + number * 0.6180339887498949)[0] * reached[-1]
         index = jnp.minimum(jnp.sum(reached < position, axis=0), len(weight) - 1)
-        return jnp.take_along_axis(proposed.z, index[None, None], axis=0)[0]
+        return jnp.take_along_axis(z, index[None, None], axis=0)[0]
 
     return jax.lax.map(one, jnp.arange(n_draws))
 
@@ -95,3 +94,25 @@ def fill(
         return jnp.where(observed, x, value)
 
     return jax.lax.map(one, (first + jnp.arange(len(z), dtype=jnp.uint32), z))
+
+
+@compiled(FOR_ONE_RUN)
+def moments(model: Factor, assumed: Assumed, z: Array, log_weight: Array) -> tuple[Row, Row]:
+    """Mean and mean square of every cell were it missing, over weighted latent rows, ``(p, rows)`` each.
+
+    The cell is integrated out given each latent row, so that only the latent rows' noise is left.
+    """
+    given = probits(model, assumed)
+    correlation = (assumed.masked * given.correlation)[:, None]
+    weight = jax.nn.softmax(log_weight, axis=0)
+    scale = model.scale[:, None]
+
+    def add(number: Array, sums: tuple[Row, Row]) -> tuple[Row, Row]:
+        probit = given.missing_constant[:, None] + given.missing_weight @ z[number]
+        lam = hazard(probit, log_cdf(probit))
+        mean = model.weight @ z[number] + model.bias[:, None] - scale * correlation * lam
+        variance = scale**2 * (1 - correlation**2 * lam * (probit + lam))
+        return sums[0] + weight[number] * mean, sums[1] + weight[number] * (mean**2 + variance)
+
+    zeros = jnp.zeros((len(model.bias), z.shape[2]))
+    return jax.lax.fori_loop(0, len(z), add, (zeros, zeros))

@@ -18,7 +18,7 @@ from missbgm.fit.alternate import Rates, refine
 from missbgm.fit.alternate import Rows as Local
 from missbgm.fit.start import Inverse, complete
 from missbgm.randomness import Seeds
-from missbgm.sample.check import Check, checked
+from missbgm.sample.check import Check, Weighing, checked
 from missbgm.sample.gibbs import Chains, Kernels, Trace, sweeps
 from missbgm.types import RandomKey
 
@@ -51,7 +51,7 @@ class Sampled(NamedTuple):
     values: NDArray[np.floating]  # chains, draws, cells
     mean: NDArray[np.float64]
     sd: NDArray[np.float64]
-    check: Check
+    check: Check | Weighing
 
 
 class Phase(NamedTuple):

@@ -81,12 +81,19 @@ class Codec:
             codes = np.where(observed, self.power.encode(codes), 0).astype(np.float32)
         return codes, observed
 
-    def encode_limit(self, value: float, place: int) -> float:
-        """A value of the column in one place of the model's order, coded."""
-        column = self.order[place]
-        code = np.zeros(len(self.order))
-        code[place] = (value - self.location[column]) / self.scale[column]
-        return float((code if self.power is None else self.power.encode(code))[place])
+    def log_jacobian(self, table: Observations) -> Values:
+        """Sum over the observed cells of each row of the log derivative of `encode`; continuous columns only."""
+        observed = table.observed[:, self.order]
+        codes = np.zeros(observed.shape)
+        for i, j in enumerate(self.order):
+            codes[observed[:, i], i] = self._encode_cells(table.values[observed[:, i], j], j)
+        bent = 0.0 if self.power is None else self.power.log_jacobian(codes, observed)
+        return bent - np.where(observed, np.log(self.scale[self.order]), 0.0).sum(axis=1)
+
+    def encode_values(self, values: Values, place: int) -> Values:
+        """Values of the continuous column in one place of the model's order, coded."""
+        codes = self._encode_cells(values, int(self.order[place]))
+        return codes if self.power is None else self.power.taken(place).encode(codes[:, None])[:, 0]
 
     def _encode_cells(self, cells: Values, column: int) -> Values:
         if column not in self.levels:

@@ -51,6 +51,17 @@ class Power(NamedTuple):
         margin = BEYOND * (high - low)
         return cls(exponent, mean, np.where(sd > 0, sd, 1.0), low - margin, high + margin)
 
+    def taken(self, place: int) -> "Power":
+        """The transformation of one column."""
+        return Power(*(part[place : place + 1] for part in self))
+
+    def reaching(self, place: int, value: float) -> "Power":
+        """The transformation with bounds that leave room on both sides of a value of one column."""
+        margin = BEYOND * (self.high[place] - self.low[place])
+        low, high = self.low.copy(), self.high.copy()
+        low[place], high[place] = min(low[place], value - margin), max(high[place], value + margin)
+        return self._replace(low=low, high=high)
+
     def encode(self, x: NDArray[np.floating]) -> Values:
         """Values to the transformed, standardised scale."""
         return (transformed(x.astype(np.float64), self.exponent) - self.mean) / self.sd

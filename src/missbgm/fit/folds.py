@@ -1,0 +1,222 @@
+"""Fits of candidates, to all rows or to some, and how well they tell the rows that they did not see."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from missbgm.bgm.factor import Assumed, Factor, Prior, probits
+from missbgm.fit import guard
+from missbgm.fit.collapse import Rows, Start, analysed, batches, begun, estimate, leading_directions
+from missbgm.fit.laplace import Proposed, in_blocks
+from missbgm.types import Rng, new_key
+
+Floats = NDArray[np.float64]
+
+N_FOLDS = 3
+N_ANALYSED = 60  # iterations of factor analysis
+N_PROPOSALS = 50  # of each held-out row
+N_UNIFORMS = 4  # draws of each observed cell's uniform
+REFIT_SHARE, REFIT_RATE = 1 / 3, 1 / 3  # of the iterations and of the rate of a fit that begins afresh
+
+
+class View(NamedTuple):
+    """The table on one scale: coded rows, the log Jacobian of the coding, and known limits of columns."""
+
+    transform: str
+    rows: Rows
+    log_jacobian: Floats
+    limits: Floats
+
+
+class Candidate(NamedTuple):
+    """A mechanism for the masked columns on one scale; `sign` tells two starts of a selection apart."""
+
+    transform: str
+    family: str
+    sign: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Scale, family and start in a few words."""
+        return f"{self.transform} {self.family}" + {1.0: "+", -1.0: "-"}.get(self.sign, "")
+
+    @property
+    def selects(self) -> bool:
+        return self.sign != 0
+
+
+class Fitted(NamedTuple):
+    """Parameters, what was assumed in finding them, latent rows, and the objective on the way."""
+
+    model: Factor
+    assumed: Assumed
+    z: NDArray[np.float32]
+    losses: Floats
+
+    @property
+    def finite(self) -> bool:
+        """Whether nothing stopped being a number."""
+        parts = (*(np.asarray(getattr(self.model, name)) for name in vars(self.model)), self.losses)
+        return all(bool(np.isfinite(part).all()) for part in parts)
+
+
+class Fitter(NamedTuple):
+    """What all fits share: dimension of the latent row, prior, rate, size of a batch, iterations."""
+
+    z_dim: int
+    prior: Prior
+    rate: float
+    batch_size: int
+    n_iterations: int
+    n_fold_iterations: int
+
+    def started(self, rng: Rng, rows: Rows, usable: NDArray[np.intp]) -> Start:
+        """Factor analysis of the usable rows."""
+        weight = np.zeros(len(rows.x), np.float32)
+        weight[usable] = np.asarray(rows.weight)[usable]
+        rows = rows._replace(weight=weight)
+        return analysed(rows, leading_directions(rows, self.z_dim, rng), np.int32(N_ANALYSED))
+
+    def fitted(
+        self,
+        rng: Rng,
+        view: View,
+        usable: NDArray[np.intp],
+        start: Start,
+        families: Sequence[str],
+        sign: float,
+        n_iterations: int,
+    ) -> Fitted:
+        """Find parameters under a mechanism for each column."""
+        observed = np.asarray(view.rows.observed)
+        assumed = Assumed.of(list(families), ~observed.all(axis=0), view.limits)
+        first = begun(start, assumed, observed[usable].mean(axis=0), sign)
+        return self._run(rng, view.rows, usable, first, start.z, assumed, n_iterations, self.rate)
+
+    def refitted(self, rng: Rng, rows: Rows, fitted: Fitted) -> Fitted:
+        """Find parameters again under random weights of the rows (Rubin's Bayesian bootstrap)."""
+        rows = rows._replace(weight=rng.exponential(size=len(rows.x)).astype(np.float32))
+        n_iterations = max(10, round(REFIT_SHARE * self.n_iterations))
+        everyone = np.arange(len(rows.x))
+        rate = REFIT_RATE * self.rate
+        return self._run(rng, rows, everyone, fitted.model, fitted.z, fitted.assumed, n_iterations, rate)
+
+    def _run(
+        self,
+        rng: Rng,
+        rows: Rows,
+        usable: NDArray[np.intp],
+        first: Factor,
+        z: object,
+        assumed: Assumed,
+        n_iterations: int,
+        rate: float,
+    ) -> Fitted:
+        longest = max(self.n_iterations, self.n_fold_iterations)
+        order = np.zeros((longest, self.batch_size), np.int32)
+        order[:n_iterations] = batches(rng, usable, n_iterations, self.batch_size)
+        state = estimate(
+            new_key(rng), first, z, rows, order, np.int32(n_iterations), assumed, self.prior, np.float32(rate)
+        )
+        losses = np.asarray(state.losses, np.float64)[:n_iterations]
+        return Fitted(state.average, assumed, np.asarray(state.z), losses)
+
+
+class Judged(NamedTuple):
+    """Held-out log density of every row, and what is needed to look at its observed cells."""
+
+    log_prob: Floats
+    models: list[tuple[NDArray[np.intp], Fitted]]
+
+
+class Folds:
+    """Fits that leave a third of the rows out, and scores of those rows."""
+
+    def __init__(
+        self,
+        rng: Rng,
+        views: Sequence[View],
+        fitter: Fitter,
+        say: Callable[[int], None] | None = None,
+    ) -> None:
+        self.views = {view.transform: view for view in views}
+        self.fitter, self.seed = fitter, int(rng.integers(2**63))
+        n = len(views[0].rows.x)
+        self.fold = np.random.default_rng(self.seed).permutation(n) % N_FOLDS
+        self._starts: dict[tuple[str, int], Start] = {}
+        self._say, self._n_judged = say, 0
+
+    def judged(self, candidate: Candidate, families: Sequence[str]) -> Judged:
+        """Score every row by the model that was fitted without it."""
+        view = self.views[candidate.transform]
+        log_prob, models = np.zeros(len(self.fold)), []
+        for number in range(N_FOLDS):
+            held = np.flatnonzero(self.fold == number)
+            fitted = self._fitted(view, candidate, families, number)
+            models.append((held, fitted))
+            for place, proposed in self._proposed(view, held, fitted):
+                log_prob[place] = np.asarray(proposed.log_prob)[: len(place)]
+        self._n_judged += 1
+        if self._say:
+            self._say(self._n_judged)
+        return Judged(log_prob + view.log_jacobian, models)
+
+    def uniforms(self, candidate: Candidate, judged: Judged) -> Floats:
+        """Uniforms of every cell under the model that was fitted without its row: draws, rows, columns."""
+        view = self.views[candidate.transform]
+        x = np.asarray(view.rows.x)
+        u = np.zeros((N_UNIFORMS, *x.shape))
+        for held, fitted in judged.models:
+            for place, proposed in self._proposed(view, held, fitted):
+                u[:, place] = _uniforms(self._rng(place[0]), fitted, proposed, x[place])
+        return u
+
+    def whole(self, candidate: Candidate, families: Sequence[str]) -> Fitted:
+        """Fit all rows, with more iterations."""
+        view = self.views[candidate.transform]
+        usable = np.arange(len(self.fold))
+        rng = self._rng(N_FOLDS)
+        start = self.fitter.started(rng, view.rows, usable)
+        n_iterations = self.fitter.n_iterations
+        return self.fitter.fitted(rng, view, usable, start, families, candidate.sign, n_iterations)
+
+    def _rng(self, *numbers: int) -> Rng:
+        return np.random.default_rng((self.seed, *map(int, numbers)))
+
+    def _fitted(self, view: View, candidate: Candidate, families: Sequence[str], number: int) -> Fitted:
+        usable = np.flatnonzero(self.fold != number)
+        key = (view.transform, number)
+        if key not in self._starts:
+            self._starts[key] = self.fitter.started(self._rng(number), view.rows, usable)
+        rng, start = self._rng(number, 1), self._starts[key]
+        n_iterations = self.fitter.n_fold_iterations
+        return self.fitter.fitted(rng, view, usable, start, families, candidate.sign, n_iterations)
+
+    def _proposed(
+        self, view: View, held: NDArray[np.intp], fitted: Fitted
+    ) -> Iterable[tuple[NDArray[np.intp], Proposed]]:
+        key = new_key(self._rng(2))
+        rows = view.rows
+        return in_blocks(key, rows.x, rows.observed, held, fitted.model, fitted.assumed, N_PROPOSALS)
+
+
+def _uniforms(rng: Rng, fitted: Fitted, proposed: Proposed, x: Floats) -> Floats:
+    model = fitted.model
+    given = probits(model, fitted.assumed)
+    n = len(x)
+    log_weight = np.asarray(proposed.log_weight, np.float64)[:, :n]
+    weight = np.exp(log_weight - log_weight.max(axis=0))
+    reached = np.cumsum(weight / weight.sum(axis=0), axis=0)
+    z = np.asarray(proposed.z, np.float64)[:, :, :n]
+    scale, bias, slope = (np.asarray(a, np.float64) for a in (model.scale, model.bias, model.weight))
+    constant, missing = (np.asarray(a, np.float64) for a in (given.missing_constant, given.missing_weight))
+    correlation = np.asarray(given.correlation, np.float64)
+    found = []
+    for _ in range(N_UNIFORMS):
+        index = np.minimum((reached < rng.random(n)).sum(axis=0), len(z) - 1)
+        latent = z[index, :, np.arange(n)]
+        residual = (x - latent @ slope.T - bias) / scale
+        found.append(guard.uniforms(residual, -(latent @ missing.T + constant), correlation))
+    return np.stack(found)

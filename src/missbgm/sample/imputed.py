@@ -1,0 +1,187 @@
+"""Draws of missing cells from collapsed models: blocks of rows, and for every row the way of drawing that suits it.
+
+Latent rows come from weighted proposals where enough of them are effective, and from HMC where they are not.
+Draws are spread over several models, so that they carry the uncertainty of the parameters.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from missbgm.bgm.factor import Assumed, Factor
+from missbgm.fit.laplace import BLOCK, Mode, propose
+from missbgm.randomness import Seeds, row_keys
+from missbgm.sample.check import Weighing, rhat
+from missbgm.sample.collapsed import chain, fill, moments, resample
+from missbgm.sample.posterior import Sampled
+from missbgm.types import Observed, RandomKey, Row, RowKeys
+
+POOR = 0.1  # the share of effective proposals below which a row is drawn by HMC
+N_BURN = 150
+CHAINS = 32  # rows whose chains run together
+FILLED = 2_000_000  # the largest number of cells drawn at a time
+
+
+class Amounts(NamedTuple):
+    """How many draws of cells, of latent rows, and in what precision they are kept."""
+
+    n_draws: int
+    n_proposals: int
+    dtype: str
+
+
+class Latents(NamedTuple):
+    """Weighted latent rows of a block, and how they came about."""
+
+    z: Array  # proposals, d, rows
+    log_weight: Array
+    share: NDArray[np.float64]  # effective, of the proposals
+    log_prob: NDArray[np.float64]
+    rhat: list[float]  # of the rows that were drawn by HMC
+
+
+def latents(
+    keys: RowKeys, model: Factor, assumed: Assumed, x: Row, observed: Observed, n_real: int, n_proposals: int
+) -> Latents:
+    """Weighted latent rows of a block; poor weights give way to chains of equal weights."""
+    proposed = propose(keys, model, assumed, x, observed, n_proposals=n_proposals)
+    share = np.asarray(proposed.effective_share, np.float64)[:n_real]
+    log_prob = np.asarray(proposed.log_prob, np.float64)[:n_real]
+    z, log_weight, found = proposed.z, proposed.log_weight, []
+    poor = np.flatnonzero(~(share >= POOR))
+    for start in range(0, len(poor), CHAINS):
+        chosen = poor[start : start + CHAINS]
+        several = np.resize(chosen, CHAINS)
+        mode = Mode(*(part[..., several] for part in proposed.mode))
+        drawn = chain(
+            keys[several],
+            model,
+            assumed,
+            mode,
+            x[:, several],
+            observed[:, several],
+            n_burn=N_BURN,
+            n_draws=n_proposals,
+        )[:, :, : len(chosen)]
+        found += [_worst_rhat(row) for row in np.moveaxis(np.asarray(drawn, np.float64), 2, 0)]
+        z, log_weight = z.at[:, :, chosen].set(drawn), log_weight.at[:, chosen].set(0.0)
+    return Latents(z, log_weight, share, log_prob, found)
+
+
+def _worst_rhat(path: NDArray[np.float64]) -> float:
+    """The largest R-hat of the latent coordinates of one row's chain, ``(draws, d)``."""
+    return max(rhat(coordinate[None]) for coordinate in path.T)
+
+
+def draw_collapsed(
+    key: RandomKey,
+    models: Sequence[Factor],
+    assumed: Assumed | None,
+    x: NDArray[np.float32],
+    observed: NDArray[np.bool_],
+    amounts: Amounts,
+    say: Callable[[int, int], None] | None = None,
+) -> Sampled:
+    """Draw the missing cells of a coded table, rows first.
+
+    A row's draws depend on the key, the models, its cells and its number alone. Rows with no missing cell cost
+    nothing, and there is no model when no column varies. The moments are those of all draws that could be made
+    at the latent rows.
+    """
+    incomplete = np.flatnonzero(~observed.all(axis=1))
+    ends = np.concatenate([[0], np.cumsum((~observed[incomplete]).sum(axis=1))])
+    values = np.empty((1, amounts.n_draws, ends[-1]), amounts.dtype)
+    mean, square = np.zeros(ends[-1]), np.zeros(ends[-1])
+    if assumed is None:
+        return Sampled(values, mean, square, _weighed([]))
+    turns, starts = spread(amounts.n_draws, len(models)), range(0, len(incomplete), BLOCK)
+    found: list[Latents] = []
+    for turn, model in enumerate(models):
+        for number, start in enumerate(starts):
+            place = incomplete[start : start + BLOCK]
+            block = _block(key, turn, place, x, observed)
+            latent = latents(
+                block.keys, model, assumed, block.x, block.observed, len(place), amounts.n_proposals
+            )
+            cells = slice(ends[start], ends[start + len(place)])
+            first, second = (np.asarray(m, np.float64) for m in moments(model, assumed, *latent[:2]))
+            mean[cells] += block.missing(first) / len(models)
+            square[cells] += block.missing(second) / len(models)
+            for k, drawn in _filled(block, model, assumed, latent, turns[turn]):
+                values[0, k, cells] = drawn
+            found.append(latent._replace(z=jnp.zeros(0), log_weight=jnp.zeros(0)))
+            if say:
+                say(turn * len(starts) + number + 1, len(models) * len(starts))
+    return Sampled(values, mean, np.sqrt(np.maximum(square - mean**2, 0)), _weighed(found))
+
+
+def log_prob(
+    key: RandomKey,
+    model: Factor,
+    assumed: Assumed,
+    x: NDArray[np.float32],
+    observed: NDArray[np.bool_],
+    n_proposals: int,
+) -> NDArray[np.float64]:
+    """log p(x_obs, r) of every row of a coded table, estimated by weighted proposals."""
+    parts = []
+    for start in range(0, len(x), BLOCK):
+        place = np.arange(start, min(start + BLOCK, len(x)))
+        block = _block(key, 0, place, x, observed)
+        proposed = propose(block.keys, model, assumed, block.x, block.observed, n_proposals=n_proposals)
+        parts.append(np.asarray(proposed.log_prob, np.float64)[: len(place)])
+    return np.concatenate(parts)
+
+
+def spread(n_draws: int, n_models: int) -> list[NDArray[np.intp]]:
+    """Which draws come from which model: as many from each, in an order that no selection of draws repeats."""
+    order = np.random.default_rng(n_models).permutation(n_draws)
+    return [np.sort(order[turn::n_models]) for turn in range(n_models)]
+
+
+class _Block(NamedTuple):
+    keys: RowKeys
+    x: Array
+    observed: Array
+    row: NDArray[np.intp]  # of the missing cells
+    column: NDArray[np.intp]
+
+    def missing(self, cells: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Missing cells, row by row, of arrays whose last axes are columns and rows."""
+        return cells[..., self.column, self.row]
+
+
+def _block(
+    key: RandomKey, turn: int, place: NDArray[np.intp], x: NDArray[np.float32], observed: NDArray[np.bool_]
+) -> _Block:
+    filled = np.resize(place, BLOCK)
+    keys = row_keys(Seeds(key, filled.astype(np.uint32), np.uint32(turn)))
+    row, column = np.nonzero(~observed[place])
+    return _Block(keys, jnp.asarray(x[filled].T), jnp.asarray(observed[filled].T), row, column)
+
+
+def _filled(
+    block: _Block, model: Factor, assumed: Assumed, latent: Latents, draws: NDArray[np.intp]
+) -> list[tuple[NDArray[np.intp], NDArray[np.floating]]]:
+    """Draws of a block's missing cells, a few latent rows at a time: programs of one shape, bounded in memory."""
+    if not len(draws):
+        return []
+    length = max(1, min(len(draws), FILLED // block.x.size))
+    n_chunks = -(-len(draws) // length)
+    z = resample(block.keys, latent.z, latent.log_weight, n_draws=n_chunks * length)
+    found = []
+    for first in range(0, len(draws), length):
+        given = (z[first : first + length], block.x, block.observed, np.uint32(first))
+        drawn = np.asarray(fill(block.keys, model, assumed, *given))
+        chosen = draws[first : first + length]
+        found.append((chosen, block.missing(drawn)[: len(chosen)]))
+    return found
+
+
+def _weighed(found: list[Latents]) -> Weighing:
+    share = np.concatenate([latent.share for latent in found]) if found else np.zeros(0)
+    return Weighing(share, POOR, [value for latent in found for value in latent.rhat])

@@ -1,0 +1,116 @@
+"""The curve P(missing | value) that a fitted mechanism implies for one column, with a band from the refits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from missbgm.bgm.factor import Assumed, Factor, probits
+from missbgm.table.array import Values
+from missbgm.table.codec import Codec
+
+GRID = 101  # values of a card
+MARGIN = 0.25  # of the observed range, beyond its ends
+
+
+@dataclass(frozen=True)
+class MechanismCard:
+    """What is assumed of one column's missing cells, as a curve.
+
+    Attributes
+    ----------
+    column
+        The column's name.
+    mechanism
+        The assumed mechanism's name.
+    value
+        A grid of the column's values, somewhat beyond those observed.
+    probability
+        P(missing | value) at the estimate, averaged over all else that a row may hold.
+    lower, upper
+        The least and the largest of the refits' curves; NaN without refits.
+    n_refits
+        How many refits the band comes from.
+    """
+
+    column: str
+    mechanism: str
+    value: Values
+    probability: Values
+    lower: Values
+    upper: Values
+    n_refits: int
+
+    def __str__(self) -> str:
+        band = f"band of {self.n_refits} refits" if self.n_refits else "no band: there were no refits"
+        lines = [f"{self.column}: assumed {self.mechanism}; P(missing | value), {band}"]
+        for k in range(0, len(self.value), (len(self.value) - 1) // 10):
+            ends = f"  [{self.lower[k]:.3f}, {self.upper[k]:.3f}]" if self.n_refits else ""
+            lines.append(f"  {self.value[k]:>12.5g}  {self.probability[k]:.3f}{ends}")
+        return "\n".join(lines)
+
+
+def card_of(
+    column: str,
+    mechanism: str,
+    place: int,
+    codec: Codec,
+    observed: Values,
+    models: tuple[Factor, Sequence[Factor]],
+    assumed: Assumed,
+) -> MechanismCard:
+    """The card of the column in one place of the model's order.
+
+    Parameters
+    ----------
+    column, mechanism
+        Names.
+    place
+        Where the model has the column.
+    codec
+        What codes its values.
+    observed
+        The column's observed values.
+    models
+        The estimate, and its refits.
+    assumed
+        The mechanism's numbers.
+    """
+    estimate, refits = models
+    margin = MARGIN * (observed.max() - observed.min())
+    value = np.linspace(observed.min() - margin, observed.max() + margin, GRID)
+    coded = codec.encode_values(value, place)
+    curves = [chance_missing(model, assumed, place, coded) for model in (estimate, *refits)]
+    band = np.array(curves[1:]) if refits else np.full((1, GRID), np.nan)
+    return MechanismCard(
+        column, mechanism, value, curves[0], band.min(axis=0), band.max(axis=0), len(curves) - 1
+    )
+
+
+def chance_missing(
+    model: Factor, assumed: Assumed, place: int, x: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """P(missing | a column's coded value), the latent row integrated out given that value, in closed form."""
+    if not assumed.masked[place]:
+        return np.zeros_like(x)
+    side = float(assumed.side[place])
+    if side:
+        return (side * (assumed.limit[place] - x) > 0).astype(np.float64)
+    given = probits(model, assumed)
+    weight, slope, bias, scale, constant, own = (
+        np.asarray(part[place], np.float64)
+        for part in (
+            given.observed_weight,
+            model.weight,
+            model.bias,
+            model.scale,
+            given.observed_constant,
+            given.observed_slope,
+        )
+    )
+    variance = slope @ slope + scale**2
+    mean = np.multiply.outer(x - bias, slope) / variance
+    spread = weight @ weight - (weight @ slope) ** 2 / variance
+    return ndtr(-(constant + own * x + mean @ weight) / np.sqrt(1 + spread))
