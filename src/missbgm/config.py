@@ -214,11 +214,11 @@ class Collapse(Settings):
     transform: str = setting(
         "auto", "Scale of the columns; auto lets held-out rows choose.", ("auto", "raw", "yeo-johnson")
     )
-    n_iter: int = setting(300, "Iterations of a fit.", at_least=10)
+    n_iter: int = setting(400, "Iterations of a fit.", at_least=10)
     n_fold_iter: int = setting(160, "Iterations of a fit that is only scored on held-out rows.", at_least=10)
-    batch_size: int = setting(1000, "Rows per iteration.", at_least=1)
+    batch_size: int = setting(500, "Rows per iteration.", at_least=1)
     lr: float = setting(0.03, "First learning rate; it falls along a cosine.", above=0)
-    n_proposals: int = setting(150, "Weighted proposals of each latent row.", at_least=10)
+    n_proposals: int = setting(80, "Weighted proposals of each latent row.", at_least=10)
     n_refits: int = setting(
         5, "Refits under random row weights that the draws are spread over; 0 = none.", at_least=0
     )

@@ -173,4 +173,4 @@ def log_marginal(
     masked = along_rows(masked, x)
     density = -0.5 * residual**2 - jnp.where(observed, jnp.log(scale) + 0.5 * LOG_2PI, 0.0)
     log_prob = log_prior(z) + jnp.sum(density + masked * pattern, axis=0)
-    return Marginal(log_prob, residual, masked * hazard(probit, pattern), probit)
+    return Marginal(log_prob, residual, masked * hazard(probit), probit)

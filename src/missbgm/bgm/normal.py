@@ -1,36 +1,62 @@
-"""The standard normal's tail functions, in single precision and cheap to differentiate."""
+"""The standard normal's tail functions, in single precision: one exponential and one logarithm a number.
+
+They are most of what a fit computes, and a library's error function runs ten times longer there.
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
-ROOT_HALF = float(np.sqrt(0.5))
-TAIL = -4.0  # below it an asymptotic series is exact to single precision
+DENSITY = float(1 / np.sqrt(2 * np.pi))
 FAR_TAIL = -6.0  # below it the truncated normal is drawn by its Rayleigh-like tail
+
+# Phi(-a) exp(a^2 / 2) / t with t = 1 / (1 + a / HALFWAY), as a polynomial in 2 t - 1: interpolated at Chebyshev's
+# points, relative error 3e-7 for every a >= 0.
+HALFWAY = 2.5
+SCALED_TAIL = (
+    0.282662661,
+    0.173476684,
+    0.0527950187,
+    -0.00369215219,
+    -0.00655737358,
+    0.000629707953,
+    0.00102183069,
+    -0.000255100121,
+    -0.000144930718,
+    5.24179182e-05,
+    1.12486372e-05,
+)
+
+
+def log_cdf_and_hazard(q: Array) -> tuple[Array, Array]:
+    """log Phi(q), and its derivative phi(q) / Phi(q)."""
+    t = 1 / (1 + jnp.abs(q) / HALFWAY)
+    scaled = jnp.full_like(t, SCALED_TAIL[-1])
+    for coefficient in SCALED_TAIL[-2::-1]:
+        scaled = scaled * (2 * t - 1) + coefficient
+    # Phi(q) exp(min(q, 0)^2 / 2) on either side of zero, without a branch, which would double the time.
+    right = (q >= 0).astype(q.dtype)
+    density = jnp.exp(-0.5 * jnp.maximum(q, 0.0) ** 2)
+    probability = right + (1 - 2 * right) * scaled * t * density
+    return jnp.log(probability) - 0.5 * jnp.minimum(q, 0.0) ** 2, DENSITY * density / probability
 
 
 @jax.custom_jvp
 def log_cdf(q: Array) -> Array:
     """log Phi(q)."""
-    near, far = jnp.maximum(q, TAIL), jnp.minimum(q, TAIL)
-    inverse = 1 / (far * far)
-    series = jnp.log1p(-inverse * (1 - 3 * inverse * (1 - 5 * inverse)))
-    tail = -0.5 * far * far - HALF_LOG_2PI - jnp.log(-far) + series
-    return jnp.where(q > TAIL, jnp.log(0.5 * jax.lax.erfc(-ROOT_HALF * near)), tail)
-
-
-def hazard(q: Array, log_probability: Array) -> Array:
-    """phi(q) / Phi(q), the derivative of `log_cdf`, from its value."""
-    return jnp.exp(-0.5 * q * q - HALF_LOG_2PI - log_probability)
+    return log_cdf_and_hazard(q)[0]
 
 
 @log_cdf.defjvp
 def _log_cdf_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    (q,), (tangent,) = primals, tangents
-    value = log_cdf(q)
-    return value, hazard(q, value) * tangent
+    value, hazard = log_cdf_and_hazard(primals[0])
+    return value, hazard * tangents[0]
+
+
+def hazard(q: Array) -> Array:
+    """phi(q) / Phi(q), the derivative of `log_cdf`."""
+    return log_cdf_and_hazard(q)[1]
 
 
 def below(q: Array, uniform: Array) -> Array:

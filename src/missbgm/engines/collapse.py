@@ -167,7 +167,7 @@ def _view(name: str, codec: Codec, table: Observations, mechanisms: Named) -> Vi
 
 def _fitter(task: Task) -> Fitter:
     config, settings = task.config, task.config.collapse
-    size = min(len(task.table.values), settings.batch_size)
+    size = min(-(-2 * len(task.table.values) // 3), settings.batch_size)
     return Fitter(config.z_dim, Prior(), settings.lr, size, settings.n_iter, settings.n_fold_iter)
 
 

@@ -14,7 +14,7 @@ import optax
 from jax import Array
 from numpy.typing import NDArray
 
-from missbgm.bgm.cholesky import inverse_factor, times, transposed_times
+from missbgm.bgm.cholesky import TINY, inverse_factor, times, transposed_times
 from missbgm.bgm.factor import SCALE_FLOOR, Assumed, Factor, Prior, probits
 from missbgm.bgm.joint import log_marginal
 from missbgm.compiling import FOR_ONE_RUN, compiled
@@ -23,6 +23,7 @@ from missbgm.types import Latent, Numbers, Observed, PerRow, RandomKey, Rng, Row
 
 AVERAGED = 0.4  # of the iterations
 LAST_RATE = 0.03  # as a share of the first
+N_POWERS = 12  # of a matrix, to find its leading directions
 START_CORRELATION = 0.8  # of a selection on residuals: at zero the likelihood has a saddle
 _ADAM = optax.scale_by_adam(b1=0.9, b2=0.99)
 
@@ -112,8 +113,9 @@ class Start(NamedTuple):
 
 
 @compiled(FOR_ONE_RUN)
-def analysed(rows: Rows, weight: Numbers, n_iterations: Numbers) -> Start:
-    """EM for the factor model of the observed cells, pattern ignored."""
+def analysed(rows: Rows, guess: Numbers, n_iterations: Numbers) -> Start:
+    """EM for the factor model of the observed cells, pattern ignored, from a random guess of the loadings."""
+    weight = _leading(rows, guess)
     x, seen = rows.x.T, rows.observed.T.astype(jnp.float32)
     counted = seen * rows.weight
     d = weight.shape[1]
@@ -146,17 +148,20 @@ def analysed(rows: Rows, weight: Numbers, n_iterations: Numbers) -> Start:
     return jax.lax.fori_loop(0, n_iterations, step, begin)
 
 
-def leading_directions(rows: Rows, d: int, rng: Rng, most_rows: int = 1_000) -> NDArray[np.float32]:
-    """Principal directions of a table whose missing cells hold the mean: where factor analysis begins."""
-    usable = np.flatnonzero(np.asarray(rows.weight) > 0)
-    if len(usable) > most_rows:
-        usable = rng.choice(usable, most_rows, replace=False)
-    x = np.asarray(rows.x)[usable]
-    _, strength, directions = np.linalg.svd(x / np.sqrt(len(x)), full_matrices=False)
-    found = np.zeros((x.shape[1], d), np.float32)
-    k = min(d, len(strength))
-    found[:, :k] = (strength[:k, None] * directions[:k]).T
-    return found + rng.normal(0, 0.01, found.shape).astype(np.float32)
+def _leading(rows: Rows, guess: Array) -> Array:
+    """Loadings along the principal directions of a table whose missing cells hold the mean."""
+    x = jnp.sqrt(rows.weight) * jnp.where(rows.observed, rows.x, 0.0).T
+
+    def square(directions: Array) -> Array:
+        return x @ (x.T @ directions) / jnp.maximum(jnp.sum(rows.weight), 1)
+
+    def orthonormal(directions: Array) -> Array:
+        return directions @ inverse_factor((directions.T @ directions)[:, :, None])[:, :, 0].T
+
+    directions = jax.lax.fori_loop(0, N_POWERS, lambda _, q: orthonormal(square(q)), orthonormal(guess))
+    strength = directions.T @ square(directions) + TINY * jnp.eye(guess.shape[1])
+    # A' with A A' the strength: any rotation of the loadings is as good.
+    return directions @ jnp.linalg.inv(inverse_factor(strength[:, :, None])[:, :, 0])
 
 
 def begun(start: Start, assumed: Assumed, observed_rate: NDArray[np.float64], sign: float = 0.0) -> Factor:

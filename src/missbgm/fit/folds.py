@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from missbgm.bgm.factor import Assumed, Factor, Prior, probits
 from missbgm.fit import guard
-from missbgm.fit.collapse import Rows, Start, analysed, batches, begun, estimate, leading_directions
+from missbgm.fit.collapse import Rows, Start, analysed, batches, begun, estimate
 from missbgm.fit.laplace import Proposed, in_blocks
 from missbgm.types import Rng, new_key
 
@@ -76,8 +76,8 @@ class Fitter(NamedTuple):
         """Factor analysis of the usable rows."""
         weight = np.zeros(len(rows.x), np.float32)
         weight[usable] = np.asarray(rows.weight)[usable]
-        rows = rows._replace(weight=weight)
-        return analysed(rows, leading_directions(rows, self.z_dim, rng), np.int32(N_ANALYSED))
+        guess = rng.normal(size=(rows.x.shape[1], self.z_dim)).astype(np.float32)
+        return analysed(rows._replace(weight=weight), guess, np.int32(N_ANALYSED))
 
     def fitted(
         self,

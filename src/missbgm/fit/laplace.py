@@ -18,7 +18,7 @@ from missbgm.bgm.cholesky import inverse_factor, times, transposed_times
 from missbgm.bgm.factor import Assumed, Factor, Probits, probits
 from missbgm.bgm.joint import log_marginal
 from missbgm.compiling import FOR_ONE_RUN, compiled
-from missbgm.randomness import Seeds, as_normal, folded, row_keys, row_uniform
+from missbgm.randomness import Seeds, as_normal, lattice, row_integers, row_keys
 from missbgm.types import Latent, Numbers, Observed, PerRow, RandomKey, Row, RowKeys
 
 LARGEST_STEP = 2.0
@@ -89,9 +89,9 @@ class Proposed(NamedTuple):
         return jnp.exp(total) / len(self.log_weight)
 
 
-def _student(keys: RowKeys, d: int) -> Array:
-    """Student draws of `FREEDOM` degrees of freedom, spherical in d dimensions."""
-    uniform = row_uniform(keys, d + FREEDOM // 2)
+def _student(uniform: Array) -> Array:
+    """Student draws of `FREEDOM` degrees of freedom, spherical in all but the last dimensions of `uniform`."""
+    d = len(uniform) - FREEDOM // 2
     chi_square = -2 * jnp.sum(jnp.log(uniform[d:]), axis=0)
     return as_normal(uniform[:d]) * jnp.sqrt(FREEDOM / chi_square)
 
@@ -114,8 +114,10 @@ def propose(
     log_volume = -jnp.sum(jnp.log(jnp.diagonal(mode.inverse)), axis=1)
     constant = gammaln((FREEDOM + d) / 2) - gammaln(FREEDOM / 2) - d / 2 * np.log(FREEDOM * np.pi)
 
+    shifts = row_integers(keys, d + FREEDOM // 2)
+
     def one(number: Array) -> tuple[Array, Array]:
-        t = _student(folded(keys, number), d)
+        t = _student(lattice(shifts, number))
         proposal = mode.z + transposed_times(mode.inverse, t)
         log_prob = log_marginal(model, given, assumed.masked, proposal, x, observed).log_prob
         tail = (FREEDOM + d) / 2 * jnp.log1p(jnp.sum(t**2, axis=0) / FREEDOM)

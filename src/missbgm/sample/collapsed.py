@@ -9,7 +9,7 @@ from jax import Array
 from missbgm.bgm.cholesky import transposed_times
 from missbgm.bgm.factor import Assumed, Factor, probits
 from missbgm.bgm.joint import log_marginal
-from missbgm.bgm.normal import below, hazard, log_cdf
+from missbgm.bgm.normal import below, hazard
 from missbgm.compiling import FOR_ONE_RUN, IN_ONE_PIECE, compiled
 from missbgm.fit.laplace import Mode
 from missbgm.randomness import as_normal, folded, row_uniform
@@ -109,7 +109,7 @@ def moments(model: Factor, assumed: Assumed, z: Array, log_weight: Array) -> tup
 
     def add(number: Array, sums: tuple[Row, Row]) -> tuple[Row, Row]:
         probit = given.missing_constant[:, None] + given.missing_weight @ z[number]
-        lam = hazard(probit, log_cdf(probit))
+        lam = hazard(probit)
         mean = model.weight @ z[number] + model.bias[:, None] - scale * correlation * lam
         variance = scale**2 * (1 - correlation**2 * lam * (probit + lam))
         return sums[0] + weight[number] * mean, sums[1] + weight[number] * (mean**2 + variance)
