@@ -47,8 +47,9 @@ def row_integers(keys: RowKeys, n: int) -> Array:
 def lattice(shifts: Array, number: Numbers) -> Array:
     """The point of this number in a lattice sequence for every row, uniform in (0, 1), shaped like `shifts`.
 
-    Each point is uniform, as the shift is; together they are spread more evenly than independent ones, and cost
-    an addition where those cost a cipher. Generators are powers of the root of x^(n + 1) = x + 1 (Roberts, 2018).
+    Each point is uniform, as the shift is; together they are spread more evenly than independent ones, and
+    cost an addition where those cost a cipher. Generators are powers of the root of x^(n + 1) = x + 1
+    (Roberts, 2018).
     """
     n = len(shifts)
     root = 1.5

@@ -1,10 +1,10 @@
 """A linear factor model of continuous columns and a probit of which of their cells are observed.
 
-Both are affine in the latent row, so that missing cells are integrated out in closed form. A cell is observed
-when a standard normal ``y``, correlated with the cell's standardised residual ``e``, exceeds a threshold. Given
-the latent row and the cell's value, ``P(observed) = Phi(q)`` with ``q`` affine in both; given the latent row
-alone, ``P(missing) = Phi(q)`` with another ``q`` that is affine in the latent row. What a column's mechanism
-assumes is data, not code: the same compiled program serves every family.
+Both are affine in the latent row, so that missing cells are integrated out in closed form. A cell is
+observed when a standard normal ``y``, correlated with the cell's standardised residual ``e``, exceeds a
+threshold. Given the latent row and the cell's value, ``P(observed) = Phi(q)`` with ``q`` affine in both;
+given the latent row alone, ``P(missing) = Phi(q)`` with another ``q`` that is affine in the latent row. What
+a column's mechanism assumes is data, not code: the same compiled program serves every family.
 """
 
 from typing import NamedTuple, Self

@@ -11,8 +11,8 @@ from jax import Array
 DENSITY = float(1 / np.sqrt(2 * np.pi))
 FAR_TAIL = -6.0  # below it the truncated normal is drawn by its Rayleigh-like tail
 
-# Phi(-a) exp(a^2 / 2) / t with t = 1 / (1 + a / HALFWAY), as a polynomial in 2 t - 1: interpolated at Chebyshev's
-# points, relative error 3e-7 for every a >= 0.
+# Phi(-a) exp(a^2 / 2) / t with t = 1 / (1 + a / HALFWAY), as a polynomial in 2 t - 1: interpolated at
+# Chebyshev's points, relative error 3e-7 for every a >= 0.
 HALFWAY = 2.5
 SCALED_TAIL = (
     0.282662661,

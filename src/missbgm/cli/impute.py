@@ -29,7 +29,8 @@ def run(source: Path, options: ImputeOptions, say: Say) -> None:
     if options.draws:
         _check_n_draws(options.n_draws, config)
     table = _table(source, options, say)
-    model = MissBGM(config, options.seed).fit(table.values, verbose=not options.quiet)
+    model = MissBGM(config, options.seed)
+    model.fit(table.values, names=table.names, verbose=not options.quiet)
     completed = _completed(model, options)
     done = Run(source, table, model, options.point, time.perf_counter() - started)
     write_outputs(_writers(options, done, completed))

@@ -21,8 +21,10 @@ FILLED = {
     "mean": "posterior mean of each cell",
     "median": "posterior median of each cell",
     "mode": "mode of each cell's posterior draws",
-    "map": "joint posterior mode of all cells (MAP)",
+    "map": "point estimate of the engine: the joint posterior mode of all cells (MAP), or the posterior mean "
+    "with engine: collapse",
 }
+UNITS = {"alternate": "epochs", "collapse": "iterations"}
 MICE_COLUMNS = (".imp", ".id")
 
 
@@ -87,8 +89,8 @@ def write_summary(file: BinaryIO, run: Run) -> None:
         ("Missing cells", _share(missing)),
         *((f"  {name}", _share(missing[:, j])) for j, name in enumerate(table.names)),
         ("Filled with", FILLED[run.point]),
-        ("Fit", f"{model.status_} ({len(model.history_.get('objective', ()))} epochs)"),
-        ("Chains", _verdict(model)),
+        ("Fit", f"{model.status_} ({len(model.history_.get('objective', ()))} {UNITS[model.config.engine]})"),
+        ("Draws", _verdict(model)),
         *(("Setting", setting) for setting in settings or ["all at their defaults"]),
         ("Version", f"missbgm {__version__}"),
         ("Seed", str(model.random_seed)),
@@ -96,7 +98,7 @@ def write_summary(file: BinaryIO, run: Run) -> None:
     ]
     width = max(len(name) for name, _ in facts)
     lines = [f"{name:<{width}}  {fact}" for name, fact in facts]
-    file.write("\n".join([*lines, "", _mechanism(model.config.beta), ""]).encode())
+    file.write("\n".join([*lines, "", model.summary(), ""]).encode())
 
 
 def _verdict(model: MissBGM) -> str:
@@ -105,10 +107,3 @@ def _verdict(model: MissBGM) -> str:
 
 def _share(missing: Pattern) -> str:
     return f"{missing.sum()} of {missing.size} ({missing.mean():.1%})"
-
-
-def _mechanism(beta: float) -> str:
-    return (
-        f"Mechanism assumed: the paper's network with beta = {beta:g}; a tempered target (beta other than 1) "
-        "is not a calibrated posterior."
-    )

@@ -57,14 +57,14 @@ class AlternateFit(Fitted):
 
     def summary(self) -> str:
         return (
-            f"Mechanism assumed: the paper's network with beta = {self.task.config.beta:g}; a tempered target "
-            "(beta other than 1) is not a calibrated posterior."
+            f"Mechanism assumed: the paper's network with beta = {self.task.config.beta:g}; a tempered "
+            "target (beta other than 1) is not a calibrated posterior."
         )
 
     def mechanism_card(self, column: int) -> MechanismCard:
         raise ConfigError(
-            "the paper's network looks at whole rows, so that no curve of one column's values describes it; set "
-            "engine to collapse for mechanism cards."
+            "the paper's network looks at whole rows, so that no curve of one column's values describes it; "
+            "set engine to collapse for mechanism cards."
         )
 
     def _rows(self, table: Observations) -> posterior.Rows:

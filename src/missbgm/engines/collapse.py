@@ -1,4 +1,4 @@
-"""The engine with integrated missing cells: a mechanism is chosen or taken, fitted, refitted and drawn from."""
+"""The engine with integrated missing cells: a mechanism is chosen or taken, fitted and drawn from."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,8 +25,8 @@ from missbgm.types import RandomKey, Rng, new_key
 FITTING, REFITTING, DRAWING = 1, 2, 3  # tell seeds apart
 BENT_DRAWS = 400  # behind a posterior mean on a transformed scale, where no formula gives it
 DIVERGED = (
-    "the fit stopped being finite, and its answer cannot be used; lower collapse.lr, and look for columns with "
-    "extreme values."
+    "the fit stopped being finite, and its answer cannot be used; lower collapse.lr, and look for columns "
+    "with extreme values."
 )
 NO_COLUMN = "no column varies, so there is nothing to assume: missing cells get their column's one value."
 
@@ -72,8 +72,8 @@ class CollapseFit(Fitted):
         place = np.flatnonzero(self.codec.order == column)
         if self.choice is None or not len(place) or not self.choice.fitted.assumed.masked[place[0]]:
             raise ConfigError(
-                f"{label(column, self.task.names)} has no missing cell or only one value, so no mechanism was "
-                "assumed for it."
+                f"{label(column, self.task.names)} has no missing cell or only one value, so no mechanism "
+                "was assumed for it."
             )
         at, table, fitted = int(place[0]), self.task.table, self.choice.fitted
         observed = table.values[table.observed[:, column], column]
@@ -138,8 +138,8 @@ def _check_kinds(task: Task) -> None:
     discrete = sorted({str(kind) for kind in named} - {"gaussian"})
     if discrete:
         raise ConfigError(
-            f"engine: collapse takes gaussian columns only so far, and kinds names {', '.join(discrete)}; set "
-            "engine to alternate for these."
+            f"engine: collapse takes gaussian columns only so far, and kinds names {', '.join(discrete)}; "
+            "set engine to alternate for these."
         )
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
-import numpy as np
-
 from missbgm.config import LIMITED
 from missbgm.errors import ConfigError, TableError
 from missbgm.table.array import Observations
@@ -15,7 +13,7 @@ Names = Sequence[str] | None
 
 
 class Named(NamedTuple):
-    """A mechanism for every column in the model's order, and the known limits among them, in the table's units."""
+    """A mechanism for every column in the model's order, and the limits among them in the table's units."""
 
     families: list[str]
     limits: Mapping[int, float]
@@ -54,18 +52,17 @@ def _place(column: str, n_columns: int, names: Names) -> int:
         return int(column)
     known = f"one of {', '.join(names)}, or " if names else ""
     raise ConfigError(
-        f"missingness names the column {column!r}, which the table does not have; expected {known}an index from "
-        f"0 to {n_columns - 1}."
+        f"missingness names the column {column!r}, which the table does not have; expected {known}an index "
+        f"from 0 to {n_columns - 1}."
     )
 
 
 def _limit(side: str, limit: float, table: Observations, column: int, names: Names) -> float:
     values = table.values[table.observed[:, column], column]
-    wrong = values < limit if side == "below" else values > limit
-    if wrong.any():
+    wrong = values[values < limit if side == "below" else values > limit]
+    if len(wrong):
         raise TableError(
-            f"{label(column, names)} is said to be missing exactly {side} {limit:g}, but {int(wrong.sum())} of its "
-            f"observed cells are {side} it, such as {np.format_float_positional(values[wrong][0], 6, trim='-')}; "
-            "correct the limit, or hide these cells."
+            f"{label(column, names)} is said to be missing exactly {side} {limit:g}, but {len(wrong)} of its "
+            f"observed cells are {side} it, such as {wrong[0]:.6g}; correct the limit, or hide these cells."
         )
     return limit

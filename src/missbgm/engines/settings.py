@@ -17,8 +17,8 @@ def _alternate(config: Config) -> list[tuple[bool, str]]:
     return [
         (
             config.missingness not in OWN,
-            f"missingness: {_named(config)} needs the missing cells integrated out, and engine: alternate knows "
-            "the paper's network only; set engine to collapse, or missingness to network.",
+            f"missingness: {_named(config)} needs the missing cells integrated out, and engine: alternate "
+            "knows the paper's network only; set engine to collapse, or missingness to network.",
         )
     ]
 
@@ -27,8 +27,8 @@ def _collapse(config: Config) -> list[tuple[bool, str]]:
     return [
         (
             config.missingness == "network",
-            "missingness: network looks at whole completed rows, whose missing cells engine: collapse integrates "
-            "out; set engine to alternate, or missingness to auto.",
+            "missingness: network looks at whole completed rows, whose missing cells engine: collapse "
+            "integrates out; set engine to alternate, or missingness to auto.",
         ),
         (
             config.use_bnn,
@@ -37,8 +37,8 @@ def _collapse(config: Config) -> list[tuple[bool, str]]:
         ),
         (
             not config.standardize,
-            "engine: collapse works on standardised columns, on which its priors are meant; set standardize to "
-            "true, or engine to alternate.",
+            "engine: collapse works on standardised columns, on which its priors are meant; set standardize "
+            "to true, or engine to alternate.",
         ),
     ]
 

@@ -1,8 +1,8 @@
-"""Which mechanism to assume: held-out log p(x_obs, r) over a ladder of candidates, and a guard on the riskiest.
+"""Which mechanism to assume: held-out log p(x_obs, r) over a ladder, and a guard on the riskiest rung.
 
-No rule can establish how cells went missing. This one prefers self-masking unless an ignorable mechanism tells
-held-out rows better by two standard errors, and lets a selection on residuals replace that only where observed
-cells agree with it in absolute terms (`guard`).
+No rule can establish how cells went missing. This one prefers self-masking unless an ignorable mechanism
+tells held-out rows better by two standard errors, and lets a selection on residuals replace that only where
+observed cells agree with it in absolute terms (`guard`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -78,7 +78,7 @@ def named(
     label: str,
     say: OnCandidate | None = None,
 ) -> Choice:
-    """Take the mechanisms that the user names; held-out rows decide only on the scale and a selection's sign."""
+    """Take the named mechanisms; held-out rows decide on the scale and on a selection's sign only."""
     signs = (-1.0, 1.0) if "selection" in families else (0.0,)
     candidates = [Candidate(view.transform, label, sign) for view in views for sign in signs]
     if len(candidates) == 1 or len(views[0].rows.x) < FEWEST_ROWS:
@@ -191,7 +191,7 @@ def _mixed(folds: Folds, judged: dict[Candidate, Judged], eligible: NDArray[np.b
 def _objection(
     folds: Folds, verdict: _Verdict, rival: Judged, observed: NDArray[np.bool_]
 ) -> tuple[str, NDArray[np.bool_]]:
-    """What speaks against a selection on residuals as a whole, and in which columns observed cells disagree."""
+    """What speaks against a selection on residuals, and in which columns observed cells disagree."""
     failing = np.zeros_like(verdict.columns)
     gain, error = _gain(verdict.judged, rival)
     if gain <= guard.NEEDED_GAIN * error:

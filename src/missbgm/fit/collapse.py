@@ -73,8 +73,8 @@ def estimate(
 ) -> State:
     """Run some iterations, each on the rows of one batch; answer averaged parameters, and losses.
 
-    How many is a number and not a shape, so that short fits of candidates, the long one of all rows and refits
-    are one program.
+    How many is a number and not a shape, so that short fits of candidates, the long one of all rows and
+    refits are one program.
     """
     n = jnp.sum(rows.weight > 0)
 

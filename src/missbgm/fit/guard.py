@@ -1,8 +1,9 @@
 """When a selection on residuals may be believed: the fit of what was observed, in absolute terms.
 
-Such a selection is told from other mechanisms by the shape of residuals alone. Under it, with latent rows drawn
-from their posterior, ``u = Phi2(e, m; -rho) / Phi(m)`` is uniform for observed cells; columns where it is not, or
-where many cells share one value, cannot carry one, and a soft slope cannot be told from skewed residuals.
+Such a selection is told from other mechanisms by the shape of residuals alone. Under it, with latent rows
+drawn from their posterior, ``u = Phi2(e, m; -rho) / Phi(m)`` is uniform for observed cells; columns where it
+is not, or where many cells share one value, cannot carry one, and a soft slope cannot be told from skewed
+residuals.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
-"""The posterior of latent rows under a factor model, missing cells integrated out: its mode, and draws around it.
+"""The posterior of latent rows, missing cells integrated out: its mode, and draws around it.
 
-Student proposals around the mode of p(z | x_obs, r) are weighted by the density that they were not drawn from;
-the weights also estimate log p(x_obs, r) of every row.
+Student proposals around the mode of p(z | x_obs, r) are weighted by the density that they were not drawn
+from; the weights also estimate log p(x_obs, r) of every row.
 """
 
 from collections.abc import Iterator
@@ -90,7 +90,7 @@ class Proposed(NamedTuple):
 
 
 def _student(uniform: Array) -> Array:
-    """Student draws of `FREEDOM` degrees of freedom, spherical in all but the last dimensions of `uniform`."""
+    """Spherical Student draws of `FREEDOM` degrees of freedom; the last uniforms make the chi-square."""
     d = len(uniform) - FREEDOM // 2
     chi_square = -2 * jnp.sum(jnp.log(uniform[d:]), axis=0)
     return as_normal(uniform[:d]) * jnp.sqrt(FREEDOM / chi_square)

@@ -155,7 +155,7 @@ class Weighing(NamedTuple):
         if not self.hmc_rhat:
             return weighted + "."
         by_chains = (
-            f"{weighted}, except {self.n_hmc} of {len(self.share)} with an effective share below {self.poor:.0%}, "
-            f"drawn by HMC (largest R-hat {max(self.hmc_rhat):.2f})."
+            f"{weighted}, except {self.n_hmc} of {len(self.share)} with an effective share below "
+            f"{self.poor:.0%}, drawn by HMC (largest R-hat {max(self.hmc_rhat):.2f})."
         )
         return by_chains if self.mixed else f"{by_chains} {HMC_ADVICE}"

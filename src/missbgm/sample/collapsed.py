@@ -1,4 +1,4 @@
-"""Draws with the missing cells integrated out: latent rows by weighted proposals or HMC, then the cells exactly."""
+"""Draws with missing cells integrated out: latent rows by weighted proposals or HMC, then the cells."""
 
 from functools import partial
 

@@ -1,11 +1,11 @@
-"""Draws of missing cells from collapsed models: blocks of rows, and for every row the way of drawing that suits it.
+"""Draws of missing cells from collapsed models: blocks of rows, each row drawn in the way that suits it.
 
 Latent rows come from weighted proposals where enough of them are effective, and from HMC where they are not.
 Draws are spread over several models, so that they carry the uncertainty of the parameters.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -40,7 +40,6 @@ class Latents(NamedTuple):
     z: Array  # proposals, d, rows
     log_weight: Array
     share: NDArray[np.float64]  # effective, of the proposals
-    log_prob: NDArray[np.float64]
     rhat: list[float]  # of the rows that were drawn by HMC
 
 
@@ -50,7 +49,6 @@ def latents(
     """Weighted latent rows of a block; poor weights give way to chains of equal weights."""
     proposed = propose(keys, model, assumed, x, observed, n_proposals=n_proposals)
     share = np.asarray(proposed.effective_share, np.float64)[:n_real]
-    log_prob = np.asarray(proposed.log_prob, np.float64)[:n_real]
     z, log_weight, found = proposed.z, proposed.log_weight, []
     poor = np.flatnonzero(~(share >= POOR))
     for start in range(0, len(poor), CHAINS):
@@ -69,7 +67,7 @@ def latents(
         )[:, :, : len(chosen)]
         found += [_worst_rhat(row) for row in np.moveaxis(np.asarray(drawn, np.float64), 2, 0)]
         z, log_weight = z.at[:, :, chosen].set(drawn), log_weight.at[:, chosen].set(0.0)
-    return Latents(z, log_weight, share, log_prob, found)
+    return Latents(z, log_weight, share, found)
 
 
 def _worst_rhat(path: NDArray[np.float64]) -> float:
@@ -88,35 +86,27 @@ def draw_collapsed(
 ) -> Sampled:
     """Draw the missing cells of a coded table, rows first.
 
-    A row's draws depend on the key, the models, its cells and its number alone. Rows with no missing cell cost
-    nothing, and there is no model when no column varies. The moments are those of all draws that could be made
-    at the latent rows.
+    A row's draws depend on the key, the models, its cells and its number alone. Rows with no missing cell
+    cost nothing, and there is no model when no column varies. The moments are those of all draws that could
+    be made at the latent rows.
     """
     incomplete = np.flatnonzero(~observed.all(axis=1))
-    ends = np.concatenate([[0], np.cumsum((~observed[incomplete]).sum(axis=1))])
-    values = np.empty((1, amounts.n_draws, ends[-1]), amounts.dtype)
-    mean, square = np.zeros(ends[-1]), np.zeros(ends[-1])
+    gathered = _Gathered.empty(amounts, (~observed[incomplete]).sum(axis=1))
     if assumed is None:
-        return Sampled(values, mean, square, _weighed([]))
+        return gathered.sampled(1)
     turns, starts = spread(amounts.n_draws, len(models)), range(0, len(incomplete), BLOCK)
-    found: list[Latents] = []
     for turn, model in enumerate(models):
         for number, start in enumerate(starts):
             place = incomplete[start : start + BLOCK]
             block = _block(key, turn, place, x, observed)
-            latent = latents(
-                block.keys, model, assumed, block.x, block.observed, len(place), amounts.n_proposals
-            )
-            cells = slice(ends[start], ends[start + len(place)])
-            first, second = (np.asarray(m, np.float64) for m in moments(model, assumed, *latent[:2]))
-            mean[cells] += block.missing(first) / len(models)
-            square[cells] += block.missing(second) / len(models)
-            for k, drawn in _filled(block, model, assumed, latent, turns[turn]):
-                values[0, k, cells] = drawn
-            found.append(latent._replace(z=jnp.zeros(0), log_weight=jnp.zeros(0)))
+            parts = block.keys, model, assumed, block.x, block.observed
+            latent = latents(*parts, len(place), amounts.n_proposals)
+            gathered.add(start, block, latent, moments(model, assumed, latent.z, latent.log_weight))
+            for draws, drawn in _filled(block, model, assumed, latent, turns[turn]):
+                gathered.keep(start, len(place), draws, drawn)
             if say:
                 say(turn * len(starts) + number + 1, len(models) * len(starts))
-    return Sampled(values, mean, np.sqrt(np.maximum(square - mean**2, 0)), _weighed(found))
+    return gathered.sampled(len(models))
 
 
 def log_prob(
@@ -138,7 +128,7 @@ def log_prob(
 
 
 def spread(n_draws: int, n_models: int) -> list[NDArray[np.intp]]:
-    """Which draws come from which model: as many from each, in an order that no selection of draws repeats."""
+    """Which draws come from which model: as many from each, in an order that no regular choice repeats."""
     order = np.random.default_rng(n_models).permutation(n_draws)
     return [np.sort(order[turn::n_models]) for turn in range(n_models)]
 
@@ -155,6 +145,42 @@ class _Block(NamedTuple):
         return cells[..., self.column, self.row]
 
 
+class _Gathered(NamedTuple):
+    """What all blocks leave behind; rows are those with missing cells."""
+
+    values: NDArray[np.floating]
+    mean: NDArray[np.float64]
+    square: NDArray[np.float64]
+    ends: NDArray[np.intp]  # of the rows' cells
+    share: list[NDArray[np.float64]]
+    rhat: list[float]
+
+    @classmethod
+    def empty(cls, amounts: Amounts, n_cells: NDArray[np.intp]) -> Self:
+        ends = np.concatenate([[0], np.cumsum(n_cells)])
+        values = np.empty((1, amounts.n_draws, ends[-1]), amounts.dtype)
+        return cls(values, np.zeros(ends[-1]), np.zeros(ends[-1]), ends, [], [])
+
+    def cells(self, start: int, n_rows: int) -> slice:
+        return slice(self.ends[start], self.ends[start + n_rows])
+
+    def add(self, start: int, block: _Block, latent: Latents, found: tuple[Row, Row]) -> None:
+        cells = self.cells(start, len(latent.share))
+        for total, part in zip((self.mean, self.square), found, strict=True):
+            total[cells] += block.missing(np.asarray(part, np.float64))
+        self.share.append(latent.share)
+        self.rhat.extend(latent.rhat)
+
+    def keep(self, start: int, n_rows: int, draws: NDArray[np.intp], drawn: NDArray[np.floating]) -> None:
+        self.values[0, draws, self.cells(start, n_rows)] = drawn
+
+    def sampled(self, n_models: int) -> Sampled:
+        mean, square = self.mean / n_models, self.square / n_models
+        share = np.concatenate(self.share) if self.share else np.zeros(0)
+        sd = np.sqrt(np.maximum(square - mean**2, 0))
+        return Sampled(self.values, mean, sd, Weighing(share, POOR, self.rhat))
+
+
 def _block(
     key: RandomKey, turn: int, place: NDArray[np.intp], x: NDArray[np.float32], observed: NDArray[np.bool_]
 ) -> _Block:
@@ -167,7 +193,7 @@ def _block(
 def _filled(
     block: _Block, model: Factor, assumed: Assumed, latent: Latents, draws: NDArray[np.intp]
 ) -> list[tuple[NDArray[np.intp], NDArray[np.floating]]]:
-    """Draws of a block's missing cells, a few latent rows at a time: programs of one shape, bounded in memory."""
+    """Draws of a block's missing cells, a few latent rows at a time to bound memory."""
     if not len(draws):
         return []
     length = max(1, min(len(draws), FILLED // block.x.size))
@@ -180,8 +206,3 @@ def _filled(
         chosen = draws[first : first + length]
         found.append((chosen, block.missing(drawn)[: len(chosen)]))
     return found
-
-
-def _weighed(found: list[Latents]) -> Weighing:
-    share = np.concatenate([latent.share for latent in found]) if found else np.zeros(0)
-    return Weighing(share, POOR, [value for latent in found for value in latent.rhat])

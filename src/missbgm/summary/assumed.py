@@ -9,8 +9,8 @@ MEANING = {
     "ignorable": "the chance depends on the row's latent variables, not on the cell's own value given them",
     "selfmask": "the chance depends on the cell's own value only",
     "selection": (
-        "a cell is missing where its residual, what the rest of its row does not explain, crosses a threshold; "
-        "only the assumed normal shape of residuals before masking identifies this"
+        "a cell is missing where its residual, what the rest of its row does not explain, crosses a "
+        "threshold; only the assumed normal shape of residuals before masking identifies this"
     ),
 }
 SCALES = {
@@ -18,12 +18,12 @@ SCALES = {
     "yeo-johnson": "columns after a Yeo-Johnson transformation, standardised",
 }
 CAUTION = (
-    "This is an assumption, not a finding: other mechanisms, ignorable ones among them, fit what was observed "
-    "equally well and would fill the missing cells differently."
+    "This is an assumption, not a finding: other mechanisms, ignorable ones among them, fit what was "
+    "observed equally well and would fill the missing cells differently."
 )
 NOT_PROPER = (
-    "collapse.n_refits = 0: all draws share one estimate of the parameters, so they leave its uncertainty out and "
-    "are not proper multiple imputations."
+    "collapse.n_refits = 0: all draws share one estimate of the parameters, so they leave its uncertainty "
+    "out and are not proper multiple imputations."
 )
 
 

@@ -1,4 +1,4 @@
-"""The curve P(missing | value) that a fitted mechanism implies for one column, with a band from the refits."""
+"""The curve P(missing | value) that a mechanism implies for one column, with a band from the refits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

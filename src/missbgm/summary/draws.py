@@ -92,7 +92,7 @@ class Draws:
         return completed
 
     def _over_decoded(self, summary: Callable[[Values], Values]) -> Values:
-        """A summary of decoded draws, cell by cell: on a bent scale the mean's code is not the codes' mean."""
+        """A summary of decoded draws, cell by cell: on a bent scale means do not commute with codes."""
         columns, coded = self._drawn_columns(), self._coded()
         parts = [summary(self.codec.decode(coded[:, c], columns[c])) for c in cells.chunks(coded.shape[1])]
         drawn = np.concatenate(parts) if parts else np.zeros(0)

@@ -82,7 +82,7 @@ class Codec:
         return codes, observed
 
     def log_jacobian(self, table: Observations) -> Values:
-        """Sum over the observed cells of each row of the log derivative of `encode`; continuous columns only."""
+        """Sum over each row's observed cells of the log derivative of `encode`; continuous columns only."""
         observed = table.observed[:, self.order]
         codes = np.zeros(observed.shape)
         for i, j in enumerate(self.order):

@@ -17,7 +17,8 @@ BEYOND = 0.3  # of a column's observed range: how far outside of it a decoded dr
 class Power(NamedTuple):
     """An exponent for each column, and what standardises the transformed column.
 
-    ``low`` and ``high`` bound what is decoded: the inverse of a bent scale can explode where nothing was seen.
+    ``low`` and ``high`` bound what is decoded: the inverse of a bent scale can explode where nothing was
+    seen.
     """
 
     exponent: Values
