@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from missbgm.config import Config, EarlyStopping, EgmInit, Posterior, Rule, Settings, as_config, describe
+from missbgm.config import Collapse, Config, EarlyStopping, EgmInit, Posterior, Rule, Settings, as_config, describe
 from missbgm.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -56,6 +56,15 @@ OURS = {
     "posterior.x_kernel": "autoregressive",
     "posterior.dtype": "float32",
     "posterior.n_weight_draws": 10,
+    "engine": "alternate",
+    "missingness": "auto",
+    "collapse.transform": "auto",
+    "collapse.n_iter": 400,
+    "collapse.n_fold_iter": 160,
+    "collapse.batch_size": 500,
+    "collapse.lr": 0.03,
+    "collapse.n_proposals": 80,
+    "collapse.n_refits": 5,
 }
 
 
@@ -100,6 +109,21 @@ def test_describe_says_what_is_accepted():
     assert expected["use_bnn"] == "true or false"
 
 
+def test_a_mechanism_may_be_named_for_each_column():
+    given = {"income": "selfmask", 3: "below(0.5)", "age": "ignorable"}
+    config = Config.from_dict({"missingness": given})
+    assert dict(config.missingness) == {"income": "selfmask", "3": "below(0.5)", "age": "ignorable"}
+    assert Config.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    "wrong", ["below(1)", "mnar", 3, {}, {"a": "auto"}, {"a": "network"}, {"a": "below(x)"}, {"a": "above(inf)"}]
+)
+def test_a_mechanism_that_is_none_is_refused_with_the_list(wrong):
+    with pytest.raises(ConfigError, match="missingness must be one of 'auto', 'network', .* or a mapping"):
+        Config(missingness=wrong)
+
+
 def test_a_config_is_immutable_and_hashable():
     with pytest.raises(FrozenInstanceError):
         Config().z_dim = 3
@@ -132,6 +156,10 @@ def in_range(rule: Rule) -> st.SearchStrategy:
         float: floats,
         tuple: st.lists(integers, max_size=4).map(tuple),
         str: st.sampled_from(rule.choices or ("",)),
+        dict: st.sampled_from(rule.choices)
+        | st.dictionaries(
+            st.text(max_size=3), st.sampled_from(["mcar", "selfmask", "below(1.5)", "above(-2e3)"]), min_size=1
+        ),
     }
     return by_kind[rule.kind] if rule.kind in by_kind else any_settings(rule.kind)
 
@@ -329,7 +357,7 @@ def test_an_unknown_name_suggests_the_nearest(params, written, meant):
     assert str(caught.value) == f"unknown setting '{written}'; did you mean '{meant}'?"
 
 
-@pytest.mark.parametrize("section", [Config, EgmInit, EarlyStopping, Posterior])
+@pytest.mark.parametrize("section", [Config, EgmInit, EarlyStopping, Posterior, Collapse])
 def test_a_name_near_nothing_lists_the_names_at_its_level(section):
     with pytest.raises(ConfigError) as caught:
         section.from_dict({"qqq": 1})
