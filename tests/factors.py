@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
-from missbgm.bgm.factor import SCALE_FLOOR, Assumed, Factor
+from missbgm.bgm.factor import SCALE_FLOOR, Assumed, Factor, probits
 
 Array = NDArray[np.float64]
 
@@ -42,7 +42,9 @@ class Case(NamedTuple):
 
     def chance_observed(self, x: Array, z: Array) -> Array:
         """P(observed | value, latent row), ``(p, rows)``, from the definition of the family."""
-        start = self.intercept[:, None] + (self.coupling @ z if self.family in ("ignorable", "selection") else 0)
+        start = self.intercept[:, None] + (
+            self.coupling @ z if self.family in ("ignorable", "selection") else 0
+        )
         if self.family == "below":
             return (x >= LIMIT).astype(float)
         if self.family == "above":
@@ -114,3 +116,13 @@ def log_joint(case: Case, z: Array, x: Array, observed: Any) -> Array:
         seen = seen + np.log(case.chance_observed(x, z))
         gone = np.log(case.integrated(z))
     return stats.norm.logpdf(z).sum(axis=0) + np.where(observed, seen, gone).sum(axis=0)
+
+
+def log_joint_fast(case: Case, z: Array, x: Array, observed: Any) -> Array:
+    """`log_joint` for many latent rows: missing cells by their closed form, which has a test of its own."""
+    given = probits(case.model, case.assumed)
+    probit = np.asarray(given.missing_constant, float)[:, None] + np.asarray(given.missing_weight, float) @ z
+    with np.errstate(divide="ignore"):
+        pattern = np.log(case.chance_observed(x, z))
+    seen = stats.norm.logpdf(x, case.mean(z), case.scale[:, None]) + pattern
+    return stats.norm.logpdf(z).sum(axis=0) + np.where(observed, seen, special.log_ndtr(probit)).sum(axis=0)

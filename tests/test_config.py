@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from missbgm.config import Collapse, Config, EarlyStopping, EgmInit, Posterior, Rule, Settings, as_config, describe
+from missbgm.config import (
+    Collapse,
+    Config,
+    EarlyStopping,
+    EgmInit,
+    Posterior,
+    Rule,
+    Settings,
+    as_config,
+    describe,
+)
 from missbgm.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -117,10 +127,11 @@ def test_a_mechanism_may_be_named_for_each_column():
 
 
 @pytest.mark.parametrize(
-    "wrong", ["below(1)", "mnar", 3, {}, {"a": "auto"}, {"a": "network"}, {"a": "below(x)"}, {"a": "above(inf)"}]
+    "wrong",
+    ["below(1)", "mnar", 3, {}, {"a": "auto"}, {"a": "network"}, {"a": "below(x)"}, {"a": "above(inf)"}],
 )
 def test_a_mechanism_that_is_none_is_refused_with_the_list(wrong):
-    with pytest.raises(ConfigError, match="missingness must be one of 'auto', 'network', .* or a mapping"):
+    with pytest.raises(ConfigError, match=r"missingness must be one of 'auto', 'network', .* or a mapping"):
         Config(missingness=wrong)
 
 
@@ -158,7 +169,9 @@ def in_range(rule: Rule) -> st.SearchStrategy:
         str: st.sampled_from(rule.choices or ("",)),
         dict: st.sampled_from(rule.choices)
         | st.dictionaries(
-            st.text(max_size=3), st.sampled_from(["mcar", "selfmask", "below(1.5)", "above(-2e3)"]), min_size=1
+            st.text(max_size=3),
+            st.sampled_from(["mcar", "selfmask", "below(1.5)", "above(-2e3)"]),
+            min_size=1,
         ),
     }
     return by_kind[rule.kind] if rule.kind in by_kind else any_settings(rule.kind)

@@ -1,4 +1,4 @@
-"""Accuracy of the paper's engine: RMSE beside the floor of the same table, and coverage.
+"""Accuracy of both engines: RMSE beside the floor or the oracle of the same table, and coverage.
 
     python -m benchmarks.accuracy.measure                  every case; rows go to results/accuracy.jsonl
     python -m benchmarks.accuracy.measure wine concrete    some cases
@@ -15,12 +15,14 @@ from math import nan
 from statistics import mean
 from typing import Any
 
+from benchmarks.accuracy import collapse
 from benchmarks.accuracy.baselines import BASELINES
 from benchmarks.rows import ROOT, Row, append, cpu_seconds, provenance, read
 
 FILE = "accuracy.jsonl"
 SIMULATED = ("simulated", "bnn")
 TABLES = ("wine", "breast", "concrete")
+ALL = (*SIMULATED, *TABLES, *collapse.CASES)
 SIZES, RATES, SIMULATED_SEEDS, MASK_SEEDS = (500, 1000, 5000), (0.3, 0.5, 0.7), (1, 2, 3), (1, 2, 3, 4, 5)
 
 MOST_ROWS_DRAWN = 1_100  # longer tables show their mode only: drawing costs six times the fit
@@ -42,6 +44,7 @@ def cases(names: list[str]) -> Iterator[Row]:
     yield from (
         {"case": name, "rate": 0.2, "seed": s} for name in TABLES if name in names for s in MASK_SEEDS
     )
+    yield from collapse.cases(names)
 
 
 def settings(case: Row) -> Any:
@@ -86,7 +89,7 @@ def run(case: Row) -> Row:
 
 
 def _key(row: Row) -> Row:
-    return {name: row.get(name) for name in ("case", "n", "rate", "seed", "commit")}
+    return {name: row.get(name) for name in ("case", "n", "rate", "shape", "seed", "commit")}
 
 
 def _rmse(guess: Any, truth: Any) -> float:
@@ -94,7 +97,8 @@ def _rmse(guess: Any, truth: Any) -> float:
 
 
 def summarised(rows: list[Row]) -> None:
-    """Print means over seeds, of the newest commit in the file."""
+    """Print means over seeds, of the newest commit that has rows of the paper's engine."""
+    rows = [row for row in rows if row["case"] in SIMULATED + TABLES]
     rows = [row for row in rows if row["commit"] == rows[-1]["commit"]]
     columns = [*(f"{name}_rmse" for name in (*BASELINES, "map")), "floor", "oracle", "ratio"]
     columns += ["rmse_draws", "coverage_draws", "fit_cpu"]
@@ -108,19 +112,21 @@ def summarised(rows: list[Row]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="case", help=", ".join(SIMULATED + TABLES))
+    parser.add_argument("names", nargs="*", metavar="case", help=", ".join(ALL))
     parser.add_argument("--table", action="store_true", help="print what the rows say and run nothing")
     given = parser.parse_args()
-    unknown = set(given.names) - set(SIMULATED + TABLES)
+    unknown = set(given.names) - set(ALL)
     if unknown:
-        sys.exit(f"unknown case {', '.join(sorted(unknown))}; expected {', '.join(SIMULATED + TABLES)}")
+        sys.exit(f"unknown case {', '.join(sorted(unknown))}; expected {', '.join(ALL)}")
     if not given.table:
         origin = provenance()
         done = [_key(row) for row in read(FILE)]
-        for case in cases(given.names or [*SIMULATED, *TABLES]):
+        for case in cases(given.names or [*ALL]):
             if _key(case | origin) not in done:
-                append(FILE, case | run(case) | origin)
+                measured = collapse.run(case) if case["case"] in collapse.CASES else run(case)
+                append(FILE, case | measured | origin)
     summarised(read(FILE))
+    collapse.summarised(read(FILE))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every family's affine probits against its definition: quadrature over the missing cell, and the observed cell."""
+"""Every family's affine probits against its definition: quadrature over missing cells, and observed ones."""
 
 import jax
 import numpy as np

@@ -44,4 +44,7 @@ def test_draws_below_a_bound_follow_the_truncated_normal():
     for bound in (-9.0, -6.5, -5.0, -2.0, 0.0, 2.0, 6.0):
         draws = np.asarray(below(jnp.full(len(uniform), bound), uniform), float)
         assert (draws <= bound).all()
-        assert stats.kstest(draws, lambda x, b=bound: np.exp(special.log_ndtr(x) - special.log_ndtr(b))).pvalue > 1e-4 / 7
+        assert (
+            stats.kstest(draws, lambda x, b=bound: np.exp(special.log_ndtr(x) - special.log_ndtr(b))).pvalue
+            > 1e-4 / 7
+        )

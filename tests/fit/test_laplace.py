@@ -1,11 +1,11 @@
-"""Latent rows: gradient and curvature against autodiff, held-out likelihood against brute-force integration."""
+"""Latent rows: gradient and curvature against autodiff, held-out likelihood against integration."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from factors import FAMILIES, case_of, log_joint
+from factors import FAMILIES, case_of, log_joint, log_joint_fast
 from missbgm.bgm.factor import probits
 from missbgm.bgm.joint import log_marginal
 from missbgm.fit.laplace import BLOCK, evaluated, in_blocks, newton, propose
@@ -47,7 +47,10 @@ def test_the_newton_curvature_is_minus_the_hessian(family):
 
         units = step * np.eye(2)
         hessian = np.array(
-            [[density(a + b) - density(a - b) - density(b - a) + density(-a - b) for b in units] for a in units]
+            [
+                [density(a + b) - density(a - b) - density(b - a) + density(-a - b) for b in units]
+                for a in units
+            ]
         ) / (4 * step**2)
         expected = np.linalg.inv(-hessian)
         np.testing.assert_allclose(inverse[row].T @ inverse[row], expected, rtol=2e-3, atol=2e-4)
@@ -72,21 +75,9 @@ def test_the_likelihood_of_rows_is_that_of_brute_force(family, d):
     for row in range(6):
         many = [np.repeat(a[:, [row]], grid.shape[1], axis=1) for a in (x.astype(float), observed)]
         with np.errstate(divide="ignore"):
-            exact = np.log(np.exp(brute(case, grid, *many)).sum() * step)
+            exact = np.log(np.exp(log_joint_fast(case, grid, *many)).sum() * step)
         assert abs(float(found.log_prob[row]) - exact) < 0.02
     assert (np.asarray(found.effective_share) > 0.5).all()
-
-
-def brute(case, z, x, observed):
-    """log p(z, x_obs, r) on a grid; missing cells by their closed form, which has a test of its own."""
-    from scipy import special, stats
-
-    given = probits(case.model, case.assumed)
-    probit = np.asarray(given.missing_constant, float)[:, None] + np.asarray(given.missing_weight, float) @ z
-    with np.errstate(divide="ignore"):
-        pattern = np.log(case.chance_observed(x, z))
-    seen = stats.norm.logpdf(x, case.mean(z), case.scale[:, None]) + pattern
-    return stats.norm.logpdf(z).sum(axis=0) + np.where(observed, seen, special.log_ndtr(probit)).sum(axis=0)
 
 
 def test_the_estimate_of_the_likelihood_is_unbiased_with_few_proposals():

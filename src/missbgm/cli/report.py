@@ -25,6 +25,7 @@ FILLED = {
     "with engine: collapse",
 }
 UNITS = {"alternate": "epochs", "collapse": "iterations"}
+DRAWN = {"alternate": "Chains", "collapse": "Draws"}
 MICE_COLUMNS = (".imp", ".id")
 
 
@@ -90,7 +91,7 @@ def write_summary(file: BinaryIO, run: Run) -> None:
         *((f"  {name}", _share(missing[:, j])) for j, name in enumerate(table.names)),
         ("Filled with", FILLED[run.point]),
         ("Fit", f"{model.status_} ({len(model.history_.get('objective', ()))} {UNITS[model.config.engine]})"),
-        ("Draws", _verdict(model)),
+        (DRAWN[model.config.engine], _verdict(model)),
         *(("Setting", setting) for setting in settings or ["all at their defaults"]),
         ("Version", f"missbgm {__version__}"),
         ("Seed", str(model.random_seed)),
