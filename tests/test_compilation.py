@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from missbgm import MissBGM
-from missbgm.config import Config, EarlyStopping, EgmInit, Posterior
+from missbgm.config import Collapse, Config, EarlyStopping, EgmInit, Posterior
 
 pytestmark = pytest.mark.filterwarnings("ignore:The chains did not mix well")
 
@@ -112,4 +112,52 @@ def test_longer_tables_share_the_sampler(traces: list[str], compiled: MissBGM) -
     traces.clear()
     compiled.predict(table(2_000, seed=4))
     compiled.impute(table(700, seed=5))
+    assert traces == []
+
+
+# The engine with integrated missing cells
+
+COLLAPSE = Config(
+    engine="collapse",
+    z_dim=2,
+    posterior=Posterior(n_mcmc=20),
+    collapse=Collapse(n_iter=30, n_fold_iter=20, n_proposals=12, n_refits=2),
+)
+
+
+@pytest.fixture(scope="module")
+def collapsed() -> MissBGM:
+    return use(COLLAPSE, table(60))
+
+
+def test_one_compiled_program_serves_the_ladder_its_folds_the_fit_and_its_refits(traces: list[str]) -> None:
+    model = use(replace(COLLAPSE, z_dim=3), table(60))
+    assert len(model._fit.choice.table) >= 10
+    for name in ("estimate", "analysed", "moments"):
+        assert traces.count(name) == 1
+    assert traces.count("propose") == 2  # as many proposals for scores as for draws would be one
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({}, id="the same settings"),
+        pytest.param({"missingness": "selection"}, id="another mechanism"),
+        pytest.param({"missingness": {"1": "below(-9)", "2": "mcar"}}, id="a mechanism for each column"),
+        pytest.param({"collapse": replace(COLLAPSE.collapse, lr=0.01, n_fold_iter=11)}, id="other rates"),
+        pytest.param({"collapse": replace(COLLAPSE.collapse, n_refits=0, transform="raw")}, id="no refits"),
+    ],
+)
+def test_what_is_assumed_traces_nothing(
+    collapsed: MissBGM, traces: list[str], change: dict[str, Any]
+) -> None:
+    use(replace(COLLAPSE, **change), table(60, seed=3))
+    # How many draws each model makes is a shape.
+    assert set(traces) <= {"resample", "fill"}
+
+
+def test_drawing_again_for_any_rows_traces_nothing(collapsed: MissBGM, traces: list[str]) -> None:
+    for n in (3, 40, 60):
+        collapsed.predict(table(60, seed=4)[:n])
+        collapsed.impute(table(60, seed=5)[:n])
     assert traces == []

@@ -389,3 +389,45 @@ def test_a_failure_while_writing_leaves_what_was_there(folder, monkeypatch, caps
     assert capsys.readouterr().err.splitlines()[-1] == "error: [Errno 28] No space left on device"
     assert {path.name for path in folder.iterdir()} == {"t.csv", "out.csv"}
     assert (folder / "out.csv").read_text(encoding="utf-8") == "old"
+
+
+def test_the_engine_with_integrated_missing_cells_is_one_setting_away(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 1)) + 0.5 * rng.standard_normal((40, 3))
+    missing = rng.random(x.shape) < 0.2
+    missing[:, 0] = False
+    lines = [
+        ",".join("" if gone else repr(float(v)) for v, gone in zip(*row, strict=True))
+        for row in zip(x, missing, strict=True)
+    ]
+    source, filled, summary, cells = (
+        tmp_path / name for name in ("t.csv", "out.csv", "run.txt", "cells.csv")
+    )
+    source.write_text("\n".join(["age,income,dose", *lines]) + "\n", encoding="utf-8")
+    chosen = [
+        "engine=collapse",
+        "z_dim=1",
+        "missingness.income=selfmask",
+        "posterior.n_mcmc=30",
+        "collapse.n_iter=20",
+    ]
+    chosen += ["collapse.n_fold_iter=10", "collapse.n_refits=1", "collapse.transform=raw"]
+    given = [part for setting in chosen for part in ("--set", setting)]
+    files = ["-o", str(filled), "--summary", str(summary), "--cells", str(cells)]
+    assert main(["impute", str(source), *files, *given, "--quiet"]) == 0
+    table = read_csv(source, ())
+    model = MissBGM(read_settings(None, chosen)).fit(table.values, names=table.names, verbose=0)
+    expected, _ = model.predict(verbose=0)
+    np.testing.assert_allclose(read_csv(filled, ()).values, expected, rtol=1e-6)
+    text = summary.read_text(encoding="utf-8")
+    assert "- selfmask, income: the chance depends on the cell's own value only." in text
+    assert "- ignorable, dose:" in text
+    assert "finished (20 iterations)" in text
+    assert "Rows were drawn by weighted proposals" in text
+
+
+def test_a_column_that_the_file_does_not_have_is_refused(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text(TABLE, encoding="utf-8")
+    given = ["--set", "engine=collapse", "--set", "missingness={wait: mcar}"]
+    assert main(["impute", str(tmp_path / "t.csv"), "-o", str(tmp_path / "o.csv"), *given]) == 1
+    assert "missingness names the column 'wait', which the table does not have" in capsys.readouterr().err

@@ -97,3 +97,14 @@ def test_what_differs_can_be_assigned_again():
     config = Config(epochs=3, g_units=[8, 2], posterior=Posterior(alpha=0.1, x_kernel="hmc"), lr_x=1e-7)
     assignments = [f"{name}={now}" for name, (now, _) in changed(config).items()]
     assert read_settings(None, assignments) == config
+
+
+def test_mechanisms_by_column_are_one_setting():
+    config = read_settings(
+        None, ["engine=collapse", "missingness={income: selfmask}", "missingness.age=mcar"]
+    )
+    assert dict(config.missingness) == {"income": "selfmask", "age": "mcar"}
+    assert changed(config) == {
+        "engine": ("collapse", "alternate"),
+        "missingness": ({"income": "selfmask", "age": "mcar"}, "auto"),
+    }

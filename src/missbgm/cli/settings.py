@@ -1,7 +1,8 @@
 """Settings from a YAML file and from dotted names on the command line."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from missbgm.config import Config
@@ -19,7 +20,8 @@ def read_settings(path: Path | None, overrides: Iterable[str]) -> Config:
 
 def changed(config: Config) -> dict[str, tuple[Any, Any]]:
     """Settings that differ from their defaults, by dotted name: what they are and what the default is."""
-    now, default = _flat(config.to_dict()), _flat(Config().to_dict())
+    default = _flat(Config().to_dict())
+    now = _flat(config.to_dict(), known=default)
     return {name: (value, default[name]) for name, value in now.items() if value != default[name]}
 
 
@@ -46,8 +48,12 @@ def _merge(settings: dict[str, Any], other: dict[str, Any]) -> None:
             settings[name] = value
 
 
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(
+    settings: dict[str, Any], prefix: str = "", known: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Settings by dotted name; a mapping that is itself the value of a known setting stays whole."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        nested = isinstance(value, dict) and prefix + name not in known
+        flat |= _flat(value, f"{prefix}{name}.", known) if nested else {prefix + name: value}
     return flat

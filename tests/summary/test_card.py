@@ -1,0 +1,49 @@
+"""Curves P(missing | value) against their definition, latent rows integrated by simulation."""
+
+import numpy as np
+import pytest
+
+from factors import FAMILIES, case_of
+from missbgm.bgm.factor import Assumed
+from missbgm.summary.card import card_of, chance_missing
+from missbgm.table.array import observations
+from missbgm.table.codec import Codec
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_chance_is_that_of_the_definition_given_the_value(family):
+    """By Bayes' rule over latent rows: weights are the densities of the value, the grid's error is 1e-5."""
+    case = case_of(family)
+    axis = np.linspace(-6, 6, 301)
+    z = np.stack([a.ravel() for a in np.meshgrid(axis, axis)])
+    prior = np.exp(-0.5 * (z**2).sum(axis=0))
+    for value in (-1.5, 0.0, 0.7, 2.0):
+        x = np.full((case.p, z.shape[1]), value)
+        residual = (x - case.mean(z)) / case.scale[:, None]
+        weight = prior * np.exp(-0.5 * residual**2)
+        expected = 1 - (weight * case.chance_observed(x, z)).sum(axis=1) / weight.sum(axis=1)
+        found = [chance_missing(case.model, case.assumed, j, np.array([value]))[0] for j in range(case.p)]
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_a_column_without_a_pattern_is_never_missing():
+    case = case_of("selfmask")
+    assumed = Assumed.of(["selfmask"] * 4, np.zeros(4))
+    assert not chance_missing(case.model, assumed, 0, np.zeros(3)).any()
+
+
+def test_a_card_is_in_the_columns_units_and_its_band_is_that_of_the_refits():
+    case, low, high = (case_of("selfmask", strength=s) for s in (1.0, 0.5, 2.0))
+    values = np.random.default_rng(0).normal(50, 4, (60, 4))
+    codec = Codec.learn(observations(values))
+    models = case.model, (low.model, high.model)
+    card = card_of("weight", "selfmask", 1, codec, values[:, 1], models, case.assumed)
+    assert card.value[0] < values[:, 1].min() < values[:, 1].max() < card.value[-1]
+    coded = (card.value - values[:, 1].mean()) / values[:, 1].std()
+    np.testing.assert_allclose(
+        card.probability, chance_missing(case.model, case.assumed, 1, coded), atol=1e-9
+    )
+    curves = [chance_missing(c.model, case.assumed, 1, coded) for c in (low, high)]
+    np.testing.assert_allclose(card.lower, np.min(curves, axis=0), atol=1e-9)
+    np.testing.assert_allclose(card.upper, np.max(curves, axis=0), atol=1e-9)
+    assert str(card).startswith("weight: assumed selfmask; P(missing | value), band of 2 refits")
