@@ -1,7 +1,8 @@
-"""Seconds and memory of the paper's engine, compile and run apart; one process a case.
+"""Seconds and memory of both engines, compile and run apart; one process a case.
 
     python -m benchmarks.speed.measure            every case; rows go to benchmarks/results/speed.jsonl
     python -m benchmarks.speed.measure cold       one case, printed only
+    python -m benchmarks.speed.measure --only collapse collapse-warm    some cases, with rows
 
 Run from the repository's root. CPU-seconds of all threads are what is compared; wall-clock seconds depend on
 what else the machine does.
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -123,19 +124,68 @@ def _effective_draws(beta: float, kernel: str) -> Row:
     }
 
 
+COLLAPSE = {"engine": "collapse", "posterior": {"n_mcmc": 200}}
+
+
+def collapse() -> Row:
+    """Choice of the mechanism, fit and 200 kept draws of the engine `collapse`, twice at n = 500."""
+    from missbgm import MissBGM
+
+    watch, table = Stopwatch(), benchmark_table(500)
+    for phase in ("first", "again"):
+        with watch.timed(f"all_{phase}"):
+            MissBGM(COLLAPSE, random_seed=42).fit(table, verbose=0).predict(verbose=0)
+    seconds = watch.seconds
+    seconds["compile_all_cpu"] = round(seconds["all_first_cpu"] - seconds["all_again_cpu"], 3)
+    return seconds | _effective_integrated()
+
+
+def _effective_integrated() -> Row:
+    """Effective draws of missing cells for each CPU-second: of 1,000, by the weights of the latent rows."""
+    from statistics import median
+
+    from missbgm import MissBGM
+
+    model = MissBGM({"engine": "collapse"}, random_seed=42).fit(benchmark_table(500), verbose=0)
+    model.predict(verbose=0)
+    start = cpu_seconds()
+    model.predict(verbose=0)
+    seconds = cpu_seconds() - start
+    effective = model.draws_.n_draws * median(model.check_.share.tolist())
+    return {"draws_cpu": round(seconds, 3), "ess_per_cpu_second": round(effective / seconds, 1)}
+
+
+def collapse_rows() -> Row:
+    """The same at more rows, after compilation."""
+    from missbgm import MissBGM
+
+    watch = Stopwatch()
+    MissBGM(COLLAPSE, random_seed=42).fit(benchmark_table(1000), verbose=0).predict(verbose=0)
+    for n in (5_000, 10_000, 20_000, 50_000):
+        table = benchmark_table(n)
+        fit = MissBGM(COLLAPSE, random_seed=42).fit  # compiles the shape of the table
+        fit(table[:, ::-1], verbose=0)
+        with watch.timed(f"rows_{n}"):
+            fit(table, verbose=0).predict(verbose=0)
+    return watch.seconds | {"peak_mb": round(peak_mb(), 1)}
+
+
 # The cases share one cache of compiled programs, empty at first: `warm` finds what `cold` left there.
 CASES: dict[str, Callable[[], Row]] = {
     "cold": phases,
     "warm": phases,
     "memory": memory,
     "kernels": kernels,
+    "collapse": collapse,
+    "collapse-warm": collapse,
+    "collapse-rows": collapse_rows,
 }
 
 
-def run_all() -> None:
-    """Run every case in a process of its own; a failure is a row."""
+def run_all(names: Sequence[str]) -> None:
+    """Run cases, each in a process of its own; a failure is a row."""
     with tempfile.TemporaryDirectory() as cache:
-        for case in CASES:
+        for case in names:
             done = subprocess.run(
                 [sys.executable, "-m", "benchmarks.speed.measure", case],
                 cwd=ROOT,
@@ -149,7 +199,9 @@ def run_all() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if sys.argv[1:2] == ["--only"]:
+        run_all(sys.argv[2:])
+    elif len(sys.argv) > 1:
         print(json.dumps({"case": sys.argv[1], "status": "ok"} | CASES[sys.argv[1]]() | provenance()))
     else:
-        run_all()
+        run_all([*CASES])

@@ -185,6 +185,16 @@ def test_an_observed_cell_beyond_its_limit_is_refused() -> None:
         fit(missingness={"1": "below(100)"})
 
 
+def test_new_rows_beyond_a_limit_are_refused() -> None:
+    low = float(np.nanmin(DATA[:, 1])) - 1
+    model = fit(missingness={"1": f"below({low!r})"})
+    new = TRUTH[:4].copy()
+    new[0, 1] = low - 1
+    for ask in (model.impute, model.log_prob):
+        with pytest.raises(TableError, match="correct the limit, or hide these cells"):
+            ask(new)
+
+
 def test_a_cut_is_found_and_fills_what_was_cut() -> None:
     """The paper's benchmark in small: only a selection on residuals explains it, and the oracle is known."""
     data = simulate_mnar_oracle_data(400, 24, missing_rate=0.4, seed=11)
@@ -284,6 +294,15 @@ def test_few_rows_are_answered_without_a_comparison(n: int) -> None:
     model = fit(data)
     assert np.isfinite(model.predict(verbose=0)[0]).all()
     assert "Nothing was compared: fewer than 30 rows cannot compare mechanisms" in model.summary()
+
+
+@pytest.mark.parametrize(("p", "z_dim"), [(1, 3), (2, 5), (3, 12)])
+def test_more_latent_dimensions_than_columns_do_no_harm(p: int, z_dim: int) -> None:
+    data = DATA[:60, 1 : p + 1].copy()
+    model = fit(data, z_dim=z_dim)
+    assert model.status_ == "finished"
+    assert np.isfinite(model.predict(verbose=0)[0]).all()
+    assert np.isfinite(model.log_prob()).all()
 
 
 def test_constant_columns_are_filled_with_their_value() -> None:

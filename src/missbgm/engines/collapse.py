@@ -53,6 +53,7 @@ class CollapseFit(Fitted):
             return self._drawn(table, models, self.task.config.posterior.n_mcmc, update)
 
     def log_prob(self, table: Observations) -> Values:
+        self.named.check(self.codec, table, self.task.names)
         codes, observed = self.codec.encode(table)
         if self.choice is None:
             return np.zeros(len(codes))
@@ -87,6 +88,7 @@ class CollapseFit(Fitted):
         n_draws: int,
         say: Callable[[int, int], None] | None = None,
     ) -> Draws:
+        self.named.check(self.codec, table, self.task.names)
         codes, observed = self.codec.encode(table)
         config = self.task.config
         amounts = Amounts(n_draws, config.collapse.n_proposals, config.posterior.dtype)

@@ -32,8 +32,15 @@ class Named(NamedTuple):
             found = LIMITED.fullmatch(name)
             families.append(found[1] if found else name)
             if found:
-                limits[place] = _limit(found[1], float(found[2]), table, column, names)
-        return cls(families, limits)
+                limits[place] = float(found[2])
+        read = cls(families, limits)
+        read.check(codec, table, names)
+        return read
+
+    def check(self, codec: Codec, table: Observations, names: Names) -> None:
+        """Refuse a table whose observed cells lie beyond a known limit."""
+        for place, limit in self.limits.items():
+            _check_limit(self.families[place], limit, table, int(codec.order[place]), names)
 
     def name(self, place: int, family: str) -> str:
         """The mechanism of a column, its limit included."""
@@ -57,7 +64,7 @@ def _place(column: str, n_columns: int, names: Names) -> int:
     )
 
 
-def _limit(side: str, limit: float, table: Observations, column: int, names: Names) -> float:
+def _check_limit(side: str, limit: float, table: Observations, column: int, names: Names) -> None:
     values = table.values[table.observed[:, column], column]
     wrong = values[values < limit if side == "below" else values > limit]
     if len(wrong):
@@ -65,4 +72,3 @@ def _limit(side: str, limit: float, table: Observations, column: int, names: Nam
             f"{label(column, names)} is said to be missing exactly {side} {limit:g}, but {len(wrong)} of its "
             f"observed cells are {side} it, such as {wrong[0]:.6g}; correct the limit, or hide these cells."
         )
-    return limit

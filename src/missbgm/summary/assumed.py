@@ -59,7 +59,7 @@ def told(choice: Choice, mechanisms: Mapping[str, str], automatic: bool, n_refit
         lines += [f"{what}{choice.refused}.", ""]
     lines.append(
         f"Draws are spread over {n_refits} refits under random weights of the rows, so that they carry the "
-        "uncertainty of the parameters."
+        "uncertainty of the parameters, but not that of the assumption."
         if n_refits
         else NOT_PROPER
     )
