@@ -1,6 +1,8 @@
-"""A linear factor model of continuous columns and a probit of which of their cells are observed.
+"""A mixture of linear factor models of continuous columns, and a probit of which of their cells are observed.
 
-Both are affine in the latent row, so that missing cells are integrated out in closed form. A cell is
+Within a component everything is linear and normal; several components bend a density to any shape.
+
+Data and probit are affine in the latent row, so that missing cells are integrated out in closed form. A cell is
 observed when a standard normal ``y``, correlated with the cell's standardised residual ``e``, exceeds a
 threshold. Given the latent row and the cell's value, ``P(observed) = Phi(q)`` with ``q`` affine in both;
 given the latent row alone, ``P(missing) = Phi(q)`` with another ``q`` that is affine in the latent row. What
@@ -10,11 +12,12 @@ a column's mechanism assumes is data, not code: the same compiled program serves
 from typing import NamedTuple, Self
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from missbgm.types import Numbers
+from missbgm.types import Numbers, Scalar
 
 SCALE_FLOOR = 0.02
 STEEPEST = 3.5  # of a selection on residuals, on the scale of arctanh(correlation): a slope of 16.5
@@ -58,7 +61,7 @@ class Assumed(NamedTuple):
 
 
 class Factor(eqx.Module):
-    """Parameters of the data and of the pattern; columns lead every array but `shared`."""
+    """One component's parameters of the data and of the pattern; columns lead every array but `shared`."""
 
     weight: Array  # of the latent row, (p, d)
     bias: Array
@@ -72,6 +75,46 @@ class Factor(eqx.Module):
     def scale(self) -> Array:
         """Standard deviation of each column's noise."""
         return SCALE_FLOOR + jnp.exp(self.log_scale)
+
+
+class Mixture(eqx.Module):
+    """Parameters of all components; they lead arrays of the data, and share what masks a cell.
+
+    A pattern that depends on a cell's own value cannot depend on the component as well.
+    """
+
+    share: Array  # of the rows, on a logarithmic scale, up to a constant
+    weight: Array
+    bias: Array
+    log_scale: Array
+    coupling: Array
+    intercept: Array
+    deviation: Array
+    shared: Array
+
+    @property
+    def size(self) -> int:
+        """Number of components."""
+        return len(self.share)
+
+    @property
+    def log_share(self) -> Array:
+        """Log probability of each component."""
+        return jax.nn.log_softmax(self.share)
+
+    @property
+    def parts(self) -> Factor:
+        """Every component, stacked."""
+
+        def repeated(a: Array) -> Array:
+            return jnp.broadcast_to(a, (self.size, *a.shape))
+
+        mechanism = repeated(self.intercept), self.coupling, repeated(self.deviation), repeated(self.shared)
+        return Factor(self.weight, self.bias, self.log_scale, *mechanism)
+
+    def part(self, number: Numbers) -> Factor:
+        """One component."""
+        return jax.tree.map(lambda a: a[number], self.parts)
 
 
 class Probits(NamedTuple):
@@ -108,17 +151,29 @@ def probits(model: Factor, assumed: Assumed) -> Probits:
 
 
 class Prior(NamedTuple):
-    """Precisions of the parameters' normal priors."""
+    """Precisions of the parameters' normal priors; with several components, more to keep small ones sane."""
 
     weight: float = 0.5
     coupling: float = 4.0
     deviation: float = 1 / 0.3**2
     shared: float = 1 / 9
+    bias: float = 0.0
+    cells: float = 0.0  # as many cells of variance `variance` a component and column, as it were
+    variance: float = 0.3
+    rows: float = 1.0  # as many rows a component, as it were
 
-    def penalty(self, model: Factor) -> Array:
+    @classmethod
+    def of(cls, n_components: int) -> Self:
+        """The prior for this many components."""
+        return cls() if n_components == 1 else cls(bias=0.1, cells=2.0)
+
+    def penalty(self, model: Mixture) -> Scalar:
         """Minus the log prior, up to a constant."""
-        parts = (model.weight, model.coupling, model.deviation, model.shared)
-        return 0.5 * sum(
-            (precision * jnp.sum(part**2) for precision, part in zip(self, parts, strict=True)),
+        parts = (model.weight, model.coupling, model.deviation, model.shared, model.bias)
+        normal = sum(
+            (precision * jnp.sum(part**2) for precision, part in zip(self[:5], parts, strict=True)),
             start=jnp.zeros(()),
         )
+        scale = SCALE_FLOOR + jnp.exp(model.log_scale)
+        noise = self.cells * jnp.sum(2 * jnp.log(scale) + self.variance / scale**2)
+        return 0.5 * (normal + noise) - self.rows * jnp.sum(model.log_share)

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from missbgm.bgm.factor import Factor, Prior
+from missbgm.bgm.factor import Mixture
 from missbgm.engines.base import Fitted, Task
 from missbgm.engines.mechanisms import Named, label
 from missbgm.errors import ConfigError
 from missbgm.fit.choose import LADDER, Choice, chosen, named
-from missbgm.fit.collapse import Rows
+from missbgm.fit.analysis import Rows
 from missbgm.fit.folds import Fitter, View
 from missbgm.progress import progress
 from missbgm.sample.imputed import Amounts, draw_collapsed, log_prob
@@ -37,20 +37,18 @@ class CollapseFit(Fitted):
 
     named: Named
     choice: Choice | None  # None when every column is constant and there is nothing to model
-    refits: tuple[Factor, ...]
+    refits: tuple[Mixture, ...]
 
     def completed(self) -> Values:
         return self.impute(self.task.table)
 
     def impute(self, table: Observations) -> Values:
-        models = (self.choice.fitted.model,) if self.choice else ()
-        draws = self._drawn(table, models, BENT_DRAWS if self.codec.power else 0)
+        draws = self._drawn(table, self._models(), BENT_DRAWS if self.codec.power else 0)
         return draws.filled(draws.point("mean"))
 
     def draw(self, table: Observations, verbose: int) -> Draws:
-        models = self.refits or ((self.choice.fitted.model,) if self.choice else ())
         with progress("drawing", verbose) as update:
-            return self._drawn(table, models, self.task.config.posterior.n_mcmc, update)
+            return self._drawn(table, self._models(), self.task.config.posterior.n_mcmc, update)
 
     def log_prob(self, table: Observations) -> Values:
         self.named.check(self.codec, table, self.task.names)
@@ -81,10 +79,14 @@ class CollapseFit(Fitted):
         names = self._label(at), self._mechanism(at)
         return card_of(*names, at, self.codec, observed, (fitted.model, self.refits), fitted.assumed)
 
+    def _models(self) -> tuple[Mixture, ...]:
+        """What answers are spread over: the refits, or the one fit."""
+        return self.refits or ((self.choice.fitted.model,) if self.choice else ())
+
     def _drawn(
         self,
         table: Observations,
-        models: tuple[Factor, ...],
+        models: tuple[Mixture, ...],
         n_draws: int,
         say: Callable[[int, int], None] | None = None,
     ) -> Draws:
@@ -170,7 +172,9 @@ def _view(name: str, codec: Codec, table: Observations, mechanisms: Named) -> Vi
 def _fitter(task: Task) -> Fitter:
     config, settings = task.config, task.config.collapse
     size = min(-(-2 * len(task.table.values) // 3), settings.batch_size)
-    return Fitter(config.z_dim, Prior(), settings.lr, size, settings.n_iter, settings.n_fold_iter)
+    return Fitter(
+        config.z_dim, settings.components, settings.lr, size, settings.n_iter, settings.n_fold_iter
+    )
 
 
 def _choice(rng: Rng, views: list[View], fitter: Fitter, mechanisms: Named, task: Task) -> Choice:
@@ -183,9 +187,9 @@ def _choice(rng: Rng, views: list[View], fitter: Fitter, mechanisms: Named, task
         return named(rng, views, fitter, mechanisms.families, title, update)
 
 
-def _refits(rng: Rng, rows: Rows, fitter: Fitter, choice: Choice, task: Task) -> tuple[Factor, ...]:
+def _refits(rng: Rng, rows: Rows, fitter: Fitter, choice: Choice, task: Task) -> tuple[Mixture, ...]:
     n_refits = task.config.collapse.n_refits
-    found: list[Factor] = []
+    found: list[Mixture] = []
     with progress("refitting", task.verbose) as update:
         for number in range(n_refits):
             refit = fitter.refitted(rng, rows, choice.fitted)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from missbgm.bgm.factor import probits
 from missbgm.fit import guard
-from missbgm.fit.collapse import Rows
+from missbgm.fit.analysis import Rows
 from missbgm.fit.folds import Candidate, Fitted, Fitter, Folds, Judged, View
 from missbgm.types import Rng
 
@@ -57,8 +57,9 @@ def chosen(
     n, p = np.asarray(rows.x).shape
     if n < FEWEST_ROWS:
         return _unjudged(rng, views, fitter, ["selfmask"] * p)
-    candidates = [Candidate(view.transform, *rung) for view in views for rung in ladder]
-    folds = Folds(rng, views, fitter, _counted(say, len(candidates)))
+    rungs = list(ladder)
+    folds = Folds(rng, views, fitter, _counted(say, len(views) * len(rungs)))
+    candidates = _candidates(folds, rungs)
     judged = {candidate: folds.judged(candidate, [candidate.family] * p) for candidate in candidates}
     plain = _plain_choice(judged)
     if not any(candidate.selects for candidate in candidates):
@@ -79,13 +80,25 @@ def named(
     say: OnCandidate | None = None,
 ) -> Choice:
     """Take the named mechanisms; held-out rows decide on the scale and on a selection's sign only."""
-    signs = (-1.0, 1.0) if "selection" in families else (0.0,)
-    candidates = [Candidate(view.transform, label, sign) for view in views for sign in signs]
-    if len(candidates) == 1 or len(views[0].rows.x) < FEWEST_ROWS:
-        return _unjudged(rng, views, fitter, families, label, signs[0])
-    folds = Folds(rng, views, fitter, _counted(say, len(candidates)))
+    rungs = [(label, sign) for sign in ((-1.0, 1.0) if "selection" in families else (0.0,))]
+    if len(views[0].rows.x) < FEWEST_ROWS:
+        return _unjudged(rng, views, fitter, families, *rungs[0])
+    folds = Folds(rng, views, fitter, _counted(say, len(views) * len(rungs)))
+    candidates = _candidates(folds, rungs)
+    if len(candidates) == 1:
+        fitted = folds.whole(candidates[0], families)
+        return Choice(candidates[0].transform, list(families), candidates[0].sign, [], "", fitted)
     judged = {candidate: folds.judged(candidate, families) for candidate in candidates}
     return _settled(folds, judged, _best(judged, lambda candidate: True), list(families))
+
+
+def _candidates(folds: Folds, rungs: Iterable[tuple[str, float]]) -> list[Candidate]:
+    """The rungs on every scale, with as many components as tell held-out rows best.
+
+    A selection has one: the shape of residuals identifies it, and several components have any shape.
+    """
+    several = folds.n_components()
+    return [Candidate(scale, *rung, 1 if rung[1] else several) for scale in folds.views for rung in rungs]
 
 
 def _counted(say: OnCandidate | None, total: int) -> Callable[[int], None] | None:
@@ -137,7 +150,7 @@ def _best(judged: dict[Candidate, Judged], among: Callable[[Candidate], bool]) -
 def _plain_choice(judged: dict[Candidate, Judged]) -> Candidate:
     """Self-masking, unless an ignorable mechanism is better by two standard errors."""
     top = _best(judged, lambda c: not c.selects)
-    own = Candidate(top.transform, "selfmask")
+    own = top._replace(family="selfmask")
     if own not in judged or top == own:
         return top
     gain, error = _gain(judged[top], judged[own])
@@ -222,7 +235,7 @@ def _sharp(folds: Folds, verdict: _Verdict) -> _Verdict:
 
 def _slope(fitted: Fitted, columns: NDArray[np.bool_]) -> float:
     """Median steepness of the cut over some columns."""
-    correlation = probits(fitted.model, fitted.assumed).correlation
+    correlation = probits(fitted.model.part(0), fitted.assumed).correlation
     rho = np.abs(np.asarray(correlation, np.float64)[columns])
     return float(np.median(rho / np.sqrt(1 - rho**2)))
 

@@ -3,20 +3,24 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import equinox as eqx
 import numpy as np
 from numpy.typing import NDArray
 
-from missbgm.bgm.factor import Assumed, Factor, Prior, probits
+from missbgm.bgm.factor import Assumed, Mixture, Prior, probits
 from missbgm.fit import guard
-from missbgm.fit.collapse import Rows, Start, analysed, batches, begun, estimate
+from missbgm.fit.analysis import Rows, Start, analysed, centres, told
+from missbgm.fit.collapse import batches, begun, estimate
 from missbgm.fit.laplace import Proposed, in_blocks
 from missbgm.types import Rng, new_key
 
 Floats = NDArray[np.float64]
 
 N_FOLDS = 3
-N_ANALYSED = 60  # iterations of factor analysis
+N_ANALYSED = 60  # iterations of EM
 N_PROPOSALS = 50  # of each held-out row
+MOST_COMPONENTS, ROWS_EACH = 32, 20  # of the ladder; fewer rows than that a component are too few
+HIDDEN, HIDING = 0.2, 10  # the share of held-out cells that is hidden, and what seeds it
 N_UNIFORMS = 4  # draws of each observed cell's uniform
 # Of the iterations and of the rate of a fit that begins afresh. Refits then spread as wide as fits nine times
 # as long, within a fifth (measured at n = 400 and 2,000); half of this rate loses up to a third.
@@ -38,11 +42,13 @@ class Candidate(NamedTuple):
     transform: str
     family: str
     sign: float = 0.0
+    components: int = 1
 
     @property
     def name(self) -> str:
         """Scale, family and start in a few words."""
-        return f"{self.transform} {self.family}" + {1.0: "+", -1.0: "-"}.get(self.sign, "")
+        several = f", {self.components} components" if self.components > 1 else ""
+        return f"{self.transform} {self.family}" + {1.0: "+", -1.0: "-"}.get(self.sign, "") + several
 
     @property
     def selects(self) -> bool:
@@ -52,7 +58,7 @@ class Candidate(NamedTuple):
 class Fitted(NamedTuple):
     """Parameters, what was assumed in finding them, latent rows, and the objective on the way."""
 
-    model: Factor
+    model: Mixture
     assumed: Assumed
     z: NDArray[np.float32]
     losses: Floats
@@ -65,21 +71,26 @@ class Fitted(NamedTuple):
 
 
 class Fitter(NamedTuple):
-    """What all fits share: dimension of the latent row, prior, rate, size of a batch, iterations."""
+    """What all fits share: dimension of the latent row, rate, size of a batch, iterations.
+
+    A fixed number of components, or 0 where held-out rows choose it.
+    """
 
     z_dim: int
-    prior: Prior
+    components: int
     rate: float
     batch_size: int
     n_iterations: int
     n_fold_iterations: int
 
-    def started(self, rng: Rng, rows: Rows, usable: NDArray[np.intp]) -> Start:
-        """Factor analysis of the usable rows."""
+    def started(self, rng: Rng, rows: Rows, usable: NDArray[np.intp], n_components: int) -> Start:
+        """Components of the usable rows, the pattern ignored."""
         weight = np.zeros(len(rows.x), np.float32)
         weight[usable] = np.asarray(rows.weight)[usable]
         guess = rng.normal(size=(rows.x.shape[1], self.z_dim)).astype(np.float32)
-        return analysed(rows._replace(weight=weight), guess, np.int32(N_ANALYSED))
+        where = centres(rng, rows, usable, n_components)
+        prior = Prior.of(n_components)
+        return analysed(rows._replace(weight=weight), guess, where, prior, np.int32(N_ANALYSED))
 
     def fitted(
         self,
@@ -98,19 +109,28 @@ class Fitter(NamedTuple):
         return self._run(rng, view.rows, usable, first, start.z, assumed, n_iterations, self.rate)
 
     def refitted(self, rng: Rng, rows: Rows, fitted: Fitted) -> Fitted:
-        """Find parameters again under random weights of the rows (Rubin's Bayesian bootstrap)."""
+        """Find parameters again under random weights of the rows (Rubin's Bayesian bootstrap).
+
+        Several components are found afresh, for there are many ways to cut a table into them; what masks a
+        cell goes on from where it was.
+        """
         rows = rows._replace(weight=rng.exponential(size=len(rows.x)).astype(np.float32))
         n_iterations = max(10, round(REFIT_SHARE * self.n_iterations))
         everyone = np.arange(len(rows.x))
+        first, z = fitted.model, fitted.z
+        if first.size > 1:
+            start = self.started(rng, rows, everyone, first.size)
+            fresh, z = begun(start, fitted.assumed, np.asarray(rows.observed).mean(axis=0)), start.z
+            first = eqx.tree_at(_mechanism, fresh, _mechanism(first))
         rate = REFIT_RATE * self.rate
-        return self._run(rng, rows, everyone, fitted.model, fitted.z, fitted.assumed, n_iterations, rate)
+        return self._run(rng, rows, everyone, first, z, fitted.assumed, n_iterations, rate)
 
     def _run(
         self,
         rng: Rng,
         rows: Rows,
         usable: NDArray[np.intp],
-        first: Factor,
+        first: Mixture,
         z: object,
         assumed: Assumed,
         n_iterations: int,
@@ -120,10 +140,22 @@ class Fitter(NamedTuple):
         order = np.zeros((longest, self.batch_size), np.int32)
         order[:n_iterations] = batches(rng, usable, n_iterations, self.batch_size)
         state = estimate(
-            new_key(rng), first, z, rows, order, np.int32(n_iterations), assumed, self.prior, np.float32(rate)
+            new_key(rng),
+            first,
+            z,
+            rows,
+            order,
+            np.int32(n_iterations),
+            assumed,
+            Prior.of(first.size),
+            np.float32(rate),
         )
         losses = np.asarray(state.losses, np.float64)[:n_iterations]
         return Fitted(state.average, assumed, np.asarray(state.z), losses)
+
+
+def _mechanism(model: Mixture) -> tuple[object, ...]:
+    return model.intercept, model.deviation, model.shared
 
 
 class Judged(NamedTuple):
@@ -147,7 +179,7 @@ class Folds:
         self.fitter, self.seed = fitter, int(rng.integers(2**63))
         n = len(views[0].rows.x)
         self.fold = np.random.default_rng(self.seed).permutation(n) % N_FOLDS
-        self._starts: dict[tuple[str, int], Start] = {}
+        self._starts: dict[tuple[str, int, int], Start] = {}
         self._say, self._n_judged = say, 0
 
     def judged(self, candidate: Candidate, families: Sequence[str]) -> Judged:
@@ -180,7 +212,7 @@ class Folds:
         view = self.views[candidate.transform]
         usable = np.arange(len(self.fold))
         rng = self._rng(N_FOLDS)
-        start = self.fitter.started(rng, view.rows, usable)
+        start = self.fitter.started(rng, view.rows, usable, candidate.components)
         n_iterations = self.fitter.n_iterations
         return self.fitter.fitted(rng, view, usable, start, families, candidate.sign, n_iterations)
 
@@ -189,12 +221,48 @@ class Folds:
 
     def _fitted(self, view: View, candidate: Candidate, families: Sequence[str], number: int) -> Fitted:
         usable = np.flatnonzero(self.fold != number)
-        key = (view.transform, number)
-        if key not in self._starts:
-            self._starts[key] = self.fitter.started(self._rng(number), view.rows, usable)
-        rng, start = self._rng(number, 1), self._starts[key]
+        rng, start = self._rng(number, 1), self._started(view, number, candidate.components)
         n_iterations = self.fitter.n_fold_iterations
         return self.fitter.fitted(rng, view, usable, start, families, candidate.sign, n_iterations)
+
+    def _started(self, view: View, number: int, n_components: int) -> Start:
+        key = (view.transform, number, n_components)
+        if key not in self._starts:
+            usable = np.flatnonzero(self.fold != number)
+            self._starts[key] = self.fitter.started(self._rng(number), view.rows, usable, n_components)
+        return self._starts[key]
+
+    def n_components(self) -> int:
+        """How many components tell cells hidden from held-out rows best, the pattern ignored.
+
+        Errors are squared: densities would reward components that sit on values which many cells share.
+        They are those on the last scale, for the number is that of the table. It doubles until it has failed
+        twice, or once for certain, and several must beat one for certain.
+        """
+        if self.fitter.components:
+            return self.fitter.components
+        view, most = list(self.views.values())[-1], min(MOST_COMPONENTS, len(self.fold) // ROWS_EACH)
+        errors = {1: self._errors(view, 1)}
+        best, tried = 1, 2
+        while tried <= min(most, 4 * best):
+            errors[tried] = self._errors(view, tried)
+            gain = _standardised(errors[best] - errors[tried])
+            best = tried if gain > 0 else best
+            if gain < -guard.NEEDED_GAIN:
+                break
+            tried *= 2
+        return best if _standardised(errors[1] - errors[best]) > guard.NEEDED_GAIN else 1
+
+    def _errors(self, view: View, n_components: int) -> Floats:
+        """Mean squared error over the cells hidden from each row, by the components found without it."""
+        x, observed = np.asarray(view.rows.x), np.asarray(view.rows.observed)
+        hidden = observed & (self._rng(HIDING).random(x.shape) < HIDDEN)
+        guess = np.zeros(x.shape)
+        for number in range(N_FOLDS):
+            _, mean = told(self._started(view, number, n_components), x, observed & ~hidden)
+            held = self.fold == number
+            guess[held] = np.asarray(mean, np.float64)[held]
+        return np.where(hidden, (x - guess) ** 2, 0).sum(axis=1)
 
     def _proposed(
         self, view: View, held: NDArray[np.intp], fitted: Fitted
@@ -204,14 +272,20 @@ class Folds:
         return in_blocks(key, rows.x, rows.observed, held, fitted.model, fitted.assumed, N_PROPOSALS)
 
 
+def _standardised(gains: Floats) -> float:
+    """A mean gain over rows in its standard errors."""
+    error = float(gains.std()) / np.sqrt(len(gains))
+    return float(gains.mean()) / error if error > 0 else 0.0
+
+
 def _uniforms(rng: Rng, fitted: Fitted, proposed: Proposed, x: Floats) -> Floats:
-    model = fitted.model
+    model = fitted.model.part(0)  # a selection has one component
     given = probits(model, fitted.assumed)
     n = len(x)
-    log_weight = np.asarray(proposed.log_weight, np.float64)[:, :n]
+    log_weight = np.asarray(proposed.log_weight, np.float64)[0, :, :n]
     weight = np.exp(log_weight - log_weight.max(axis=0))
     reached = np.cumsum(weight / weight.sum(axis=0), axis=0)
-    z = np.asarray(proposed.z, np.float64)[:, :, :n]
+    z = np.asarray(proposed.z, np.float64)[0, :, :, :n]
     scale, bias, slope = (np.asarray(a, np.float64) for a in (model.scale, model.bias, model.weight))
     constant, missing = (np.asarray(a, np.float64) for a in (given.missing_constant, given.missing_weight))
     correlation = np.asarray(given.correlation, np.float64)

@@ -15,7 +15,7 @@ from jax.scipy.special import gammaln, logsumexp
 from numpy.typing import NDArray
 
 from missbgm.bgm.cholesky import inverse_factor, times, transposed_times
-from missbgm.bgm.factor import Assumed, Factor, Probits, probits
+from missbgm.bgm.factor import Assumed, Factor, Mixture, Probits, probits
 from missbgm.bgm.joint import log_marginal
 from missbgm.compiling import FOR_ONE_RUN, compiled
 from missbgm.randomness import Seeds, as_normal, lattice, row_integers, row_keys
@@ -63,6 +63,11 @@ def evaluated(model: Factor, given: Probits, masked: Numbers, z: Latent, x: Row,
     return Mode(z, at.log_prob, gradient, inverse_factor(information))
 
 
+def log_volume(inverse: Array) -> PerRow:
+    """Log determinant of the inverse factors: up to a constant, of the normals' volume."""
+    return jnp.sum(jnp.log(jnp.diagonal(inverse)), axis=1)
+
+
 def newton(mode: Mode) -> Latent:
     """Latent rows one damped Newton step on."""
     step = transposed_times(mode.inverse, times(mode.inverse, mode.gradient))
@@ -71,22 +76,28 @@ def newton(mode: Mode) -> Latent:
 
 
 class Proposed(NamedTuple):
-    """Weighted latent draws of a block of rows."""
+    """Weighted latent draws of a block of rows, as many under each component."""
 
-    z: Array  # proposals, latent dimensions, rows
-    log_weight: Array  # proposals, rows
-    mode: Mode
+    z: Array  # components, proposals, latent dimensions, rows
+    log_weight: Array  # components, proposals, rows
+    mode: Mode  # under each component
+
+    @property
+    def log_evidence(self) -> Array:
+        """log p(x_obs, r, component) of every component and row, estimated."""
+        return logsumexp(self.log_weight, axis=1) - np.log(self.log_weight.shape[1])
 
     @property
     def log_prob(self) -> PerRow:
         """log p(x_obs, r) of every row, estimated."""
-        return logsumexp(self.log_weight, axis=0) - np.log(len(self.log_weight))
+        return logsumexp(self.log_evidence, axis=0)
 
     @property
     def effective_share(self) -> PerRow:
-        """Effective sample size of every row's proposals, as a share of their number."""
-        total = 2 * logsumexp(self.log_weight, axis=0) - logsumexp(2 * self.log_weight, axis=0)
-        return jnp.exp(total) / len(self.log_weight)
+        """Effective share of every row's proposals, each component counted by its probability."""
+        total = 2 * logsumexp(self.log_weight, axis=1) - logsumexp(2 * self.log_weight, axis=1)
+        within = jnp.exp(total) / self.log_weight.shape[1]
+        return jnp.sum(jax.nn.softmax(self.log_evidence, axis=0) * within, axis=0)
 
 
 def _student(uniform: Array) -> Array:
@@ -98,33 +109,45 @@ def _student(uniform: Array) -> Array:
 
 @compiled(FOR_ONE_RUN, static_argnames="n_proposals")
 def propose(
-    keys: RowKeys, model: Factor, assumed: Assumed, x: Row, observed: Observed, *, n_proposals: int
+    keys: RowKeys, model: Mixture, assumed: Assumed, x: Row, observed: Observed, *, n_proposals: int
 ) -> Proposed:
-    """Find the mode of every row of a block and draw around it."""
-    given = probits(model, assumed)
-    d = model.weight.shape[1]
+    """Find the mode of every row of a block under every component, and draw around it."""
+    d = model.weight.shape[2]
+    shifts = row_integers(keys, d + FREEDOM // 2)
+
+    def under(given: tuple[Factor, Array]) -> Proposed:
+        part, log_share = given
+        z, log_weight, mode = _around(shifts, part, assumed, x, observed, n_proposals)
+        return Proposed(z, log_weight + log_share, mode)
+
+    return jax.lax.map(under, (model.parts, model.log_share))
+
+
+def _around(
+    shifts: Array, part: Factor, assumed: Assumed, x: Row, observed: Observed, n_proposals: int
+) -> Proposed:
+    """Weighted draws around the mode under one component."""
+    given, d = probits(part, assumed), part.weight.shape[1]
 
     def at(z: Latent) -> Mode:
-        return evaluated(model, given, assumed.masked, z, x, observed)
+        return evaluated(part, given, assumed.masked, z, x, observed)
 
     start = jnp.zeros((d, x.shape[1]))
     begin = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(at, start))
     # Where a step leads is evaluated at the start of the next, so that the density is compiled once.
     mode = jax.lax.fori_loop(0, NEWTON_STEPS + 1, lambda i, m: at(jnp.where(i == 0, start, newton(m))), begin)
-    log_volume = -jnp.sum(jnp.log(jnp.diagonal(mode.inverse)), axis=1)
     constant = gammaln((FREEDOM + d) / 2) - gammaln(FREEDOM / 2) - d / 2 * np.log(FREEDOM * np.pi)
-
-    shifts = row_integers(keys, d + FREEDOM // 2)
+    log_peak = constant - log_volume(mode.inverse)
 
     def one(number: Array) -> tuple[Array, Array]:
         t = _student(lattice(shifts, number))
         proposal = mode.z + transposed_times(mode.inverse, t)
-        log_prob = log_marginal(model, given, assumed.masked, proposal, x, observed).log_prob
+        log_prob = log_marginal(part, given, assumed.masked, proposal, x, observed).log_prob
         tail = (FREEDOM + d) / 2 * jnp.log1p(jnp.sum(t**2, axis=0) / FREEDOM)
-        return proposal, log_prob - (constant + log_volume - tail)
+        return proposal, log_prob - (log_peak - tail)
 
-    proposals, log_weight = jax.lax.map(one, jnp.arange(n_proposals, dtype=jnp.uint32))
-    return Proposed(proposals, log_weight, mode)
+    z, log_weight = jax.lax.map(one, jnp.arange(n_proposals, dtype=jnp.uint32))
+    return Proposed(z, log_weight, mode)
 
 
 BLOCK = 256  # rows together: their arrays stay in a core's cache, and one shape is compiled
@@ -135,7 +158,7 @@ def in_blocks(
     x: Numbers,
     observed: Numbers,
     chosen: Numbers,
-    model: Factor,
+    model: Mixture,
     assumed: Assumed,
     n_proposals: int,
 ) -> Iterator[tuple[NDArray[np.intp], Proposed]]:

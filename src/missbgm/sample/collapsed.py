@@ -1,13 +1,14 @@
 """Draws with missing cells integrated out: latent rows by weighted proposals or HMC, then the cells."""
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from missbgm.bgm.cholesky import transposed_times
-from missbgm.bgm.factor import Assumed, Factor, probits
+from missbgm.bgm.factor import Assumed, Factor, Mixture, Probits, probits
 from missbgm.bgm.joint import log_marginal
 from missbgm.bgm.normal import below, hazard
 from missbgm.compiling import FOR_ONE_RUN, IN_ONE_PIECE, compiled
@@ -22,18 +23,34 @@ N_LEAPFROG, TARGET, THINNING = 5, 0.8, 3
 CHOICE, CHAIN, CELLS = 1 << 28, 1 << 29, 1 << 30
 
 
+class Weighted(NamedTuple):
+    """Weighted latent rows of a block, as many under each component."""
+
+    z: Array  # components, proposals, d, rows
+    log_weight: Array  # components, proposals, rows
+
+
+class Drawn(NamedTuple):
+    """Equally likely latent rows, and the component that each of them is under."""
+
+    z: Array  # draws, d, rows
+    component: Array  # draws, rows
+
+
 @partial(jax.jit, static_argnames="n_draws")
-def resample(keys: RowKeys, z: Array, log_weight: Array, *, n_draws: int) -> Array:
-    """Equally weighted latent draws, ``(draws, d, rows)``, by systematic resampling in random order."""
-    weight = jax.nn.softmax(log_weight, axis=0)
+def resample(keys: RowKeys, weighted: Weighted, *, n_draws: int) -> Drawn:
+    """Equally weighted latent draws by systematic resampling in random order."""
+    n_components, n_proposals, d, n = weighted.z.shape
+    weight = jax.nn.softmax(weighted.log_weight.reshape(-1, n), axis=0)
     reached = jnp.cumsum(weight, axis=0)
     uniform = row_uniform(folded(keys, CHOICE), 1)[0]
+    z = weighted.z.reshape(-1, d, n)
 
-    def one(number: Array) -> Array:
+    def one(number: Array) -> Drawn:
         # Multiples of the golden ratio are evenly spread in whatever order they come.
         position = jnp.modf(uniform + number * 0.6180339887498949)[0] * reached[-1]
         index = jnp.minimum(jnp.sum(reached < position, axis=0), len(weight) - 1)
-        return jnp.take_along_axis(z, index[None, None], axis=0)[0]
+        return Drawn(jnp.take_along_axis(z, index[None, None], axis=0)[0], index // n_proposals)
 
     return jax.lax.map(one, jnp.arange(n_draws))
 
@@ -50,7 +67,7 @@ def chain(
     n_burn: int,
     n_draws: int,
 ) -> Array:
-    """Latent draws, ``(draws, d, rows)``, by HMC in the metric of the mode."""
+    """Latent draws under one component, ``(draws, d, rows)``, by HMC in the metric of the mode."""
     given = probits(model, assumed)
     d = len(mode.z)
 
@@ -77,42 +94,58 @@ def chain(
 
 @compiled(FOR_ONE_RUN)
 def fill(
-    keys: RowKeys, model: Factor, assumed: Assumed, z: Array, x: Row, observed: Observed, first: Numbers
+    keys: RowKeys, model: Mixture, assumed: Assumed, drawn: Drawn, x: Row, observed: Observed, first: Numbers
 ) -> Array:
     """Draw every missing cell exactly, given each of some latent draws: ``(draws, p, rows)``."""
-    given = probits(model, assumed)
+    parts = model.parts
+    given = _all_probits(model, assumed)
     p = len(x)
-    correlation = (assumed.masked * given.correlation)[:, None]
+    correlation = assumed.masked * given.correlation
     rest = jnp.sqrt(jnp.maximum(1 - correlation**2, 0.0))
 
-    def one(number_and_z: tuple[Array, Latent]) -> Row:
-        number, latent = number_and_z
+    def one(number_and_draw: tuple[Array, Drawn]) -> Row:
+        number, (latent, component) = number_and_draw
         uniform = row_uniform(folded(keys, CELLS + number), 2 * p)
-        probit = given.missing_constant[:, None] + given.missing_weight @ latent
-        residual = correlation * below(probit, uniform[:p]) + rest * as_normal(uniform[p:])
-        value = model.weight @ latent + model.bias[:, None] + model.scale[:, None] * residual
+
+        def of_row(numbers: Array) -> Array:
+            return numbers.T[:, component]
+
+        def affine(constant: Array, weight: Array) -> Array:
+            # Under every component, and then the row's own: cheaper than loadings for every row.
+            found = constant[:, :, None] + weight @ latent
+            return jnp.take_along_axis(found, component[None, None], axis=0)[0]
+
+        probit = affine(given.missing_constant, given.missing_weight)
+        residual = of_row(correlation) * below(probit, uniform[:p]) + of_row(rest) * as_normal(uniform[p:])
+        value = affine(parts.bias, parts.weight) + of_row(parts.scale) * residual
         return jnp.where(observed, x, value)
 
-    return jax.lax.map(one, (first + jnp.arange(len(z), dtype=jnp.uint32), z))
+    return jax.lax.map(one, (first + jnp.arange(len(drawn.z), dtype=jnp.uint32), drawn))
 
 
 @compiled(FOR_ONE_RUN)
-def moments(model: Factor, assumed: Assumed, z: Array, log_weight: Array) -> tuple[Row, Row]:
+def moments(model: Mixture, assumed: Assumed, weighted: Weighted) -> tuple[Row, Row]:
     """Mean and mean square of every cell were it missing, over weighted latent rows, ``(p, rows)`` each.
 
     The cell is integrated out given each latent row, so that only the latent rows' noise is left.
     """
-    given = probits(model, assumed)
-    correlation = (assumed.masked * given.correlation)[:, None]
-    weight = jax.nn.softmax(log_weight, axis=0)
-    scale = model.scale[:, None]
+    parts, all_given = model.parts, _all_probits(model, assumed)
+    n_components, n_proposals, d, n = weighted.z.shape
+    weight = jax.nn.softmax(weighted.log_weight.reshape(-1, n), axis=0)
+    z = weighted.z.reshape(-1, d, n)
 
     def add(number: Array, sums: tuple[Row, Row]) -> tuple[Row, Row]:
+        part, given = jax.tree.map(lambda a: a[number // n_proposals], (parts, all_given))
+        correlation, scale = (assumed.masked * given.correlation)[:, None], part.scale[:, None]
         probit = given.missing_constant[:, None] + given.missing_weight @ z[number]
         lam = hazard(probit)
-        mean = model.weight @ z[number] + model.bias[:, None] - scale * correlation * lam
+        mean = part.weight @ z[number] + part.bias[:, None] - scale * correlation * lam
         variance = scale**2 * (1 - correlation**2 * lam * (probit + lam))
         return sums[0] + weight[number] * mean, sums[1] + weight[number] * (mean**2 + variance)
 
-    zeros = jnp.zeros((len(model.bias), z.shape[2]))
-    return jax.lax.fori_loop(0, len(z), add, (zeros, zeros))
+    zeros = jnp.zeros((len(model.intercept), n))
+    return jax.lax.fori_loop(0, n_components * n_proposals, add, (zeros, zeros))
+
+
+def _all_probits(model: Mixture, assumed: Assumed) -> Probits:
+    return jax.vmap(lambda part: probits(part, assumed))(model.parts)

@@ -7,16 +7,17 @@ Draws are spread over several models, so that they carry the uncertainty of the 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from missbgm.bgm.factor import Assumed, Factor
+from missbgm.bgm.factor import Assumed, Factor, Mixture
 from missbgm.fit.laplace import BLOCK, Mode, propose
 from missbgm.randomness import Seeds, row_keys
 from missbgm.sample.check import Weighing, rhat
-from missbgm.sample.collapsed import chain, fill, moments, resample
+from missbgm.sample.collapsed import Weighted, chain, fill, moments, resample
 from missbgm.sample.posterior import Sampled
 from missbgm.types import Observed, RandomKey, Row, RowKeys
 
@@ -37,16 +38,18 @@ class Amounts(NamedTuple):
 class Latents(NamedTuple):
     """Weighted latent rows of a block, and how they came about."""
 
-    z: Array  # proposals, d, rows
-    log_weight: Array
+    weighted: Weighted
     share: NDArray[np.float64]  # effective, of the proposals
     rhat: list[float]  # of the rows that were drawn by HMC
 
 
 def latents(
-    keys: RowKeys, model: Factor, assumed: Assumed, x: Row, observed: Observed, n_real: int, n_proposals: int
+    keys: RowKeys, model: Mixture, assumed: Assumed, x: Row, observed: Observed, n_real: int, n_proposals: int
 ) -> Latents:
-    """Weighted latent rows of a block; poor weights give way to chains of equal weights."""
+    """Weighted latent rows of a block; poor weights give way to chains of equal weights.
+
+    A component's probability stays what the proposals made of it: chains move under one component.
+    """
     proposed = propose(keys, model, assumed, x, observed, n_proposals=n_proposals)
     share = np.asarray(proposed.effective_share, np.float64)[:n_real]
     z, log_weight, found = proposed.z, proposed.log_weight, []
@@ -54,20 +57,21 @@ def latents(
     for start in range(0, len(poor), CHAINS):
         chosen = poor[start : start + CHAINS]
         several = np.resize(chosen, CHAINS)
-        mode = Mode(*(part[..., several] for part in proposed.mode))
-        drawn = chain(
-            keys[several],
-            model,
-            assumed,
-            mode,
-            x[:, several],
-            observed[:, several],
-            n_burn=N_BURN,
-            n_draws=n_proposals,
-        )[:, :, : len(chosen)]
-        found += [_worst_rhat(row) for row in np.moveaxis(np.asarray(drawn, np.float64), 2, 0)]
-        z, log_weight = z.at[:, :, chosen].set(drawn), log_weight.at[:, chosen].set(0.0)
-    return Latents(z, log_weight, share, found)
+        given = keys[several], x[:, several], observed[:, several]
+        for component in range(model.size):
+            mode = Mode(*(part[component][..., several] for part in proposed.mode))
+            drawn = _chained(*given, model.part(component), assumed, mode, n_proposals)[:, :, : len(chosen)]
+            found += [_worst_rhat(row) for row in np.moveaxis(np.asarray(drawn, np.float64), 2, 0)]
+            z = z.at[component, :, :, chosen].set(jnp.moveaxis(drawn, 2, 0))
+        evidence = proposed.log_evidence[:, None, chosen]
+        log_weight = log_weight.at[:, :, chosen].set(jnp.broadcast_to(evidence, log_weight[:, :, chosen].shape))
+    return Latents(Weighted(z, log_weight), share, found)
+
+
+def _chained(
+    keys: RowKeys, x: Row, observed: Observed, part: Factor, assumed: Assumed, mode: Mode, n_draws: int
+) -> Array:
+    return chain(keys, part, assumed, mode, x, observed, n_burn=N_BURN, n_draws=n_draws)
 
 
 def _worst_rhat(path: NDArray[np.float64]) -> float:
@@ -77,7 +81,7 @@ def _worst_rhat(path: NDArray[np.float64]) -> float:
 
 def draw_collapsed(
     key: RandomKey,
-    models: Sequence[Factor],
+    models: Sequence[Mixture],
     assumed: Assumed | None,
     x: NDArray[np.float32],
     observed: NDArray[np.bool_],
@@ -101,7 +105,7 @@ def draw_collapsed(
             block = _block(key, turn, place, x, observed)
             parts = block.keys, model, assumed, block.x, block.observed
             latent = latents(*parts, len(place), amounts.n_proposals)
-            gathered.add(start, block, latent, moments(model, assumed, latent.z, latent.log_weight))
+            gathered.add(start, block, latent, moments(model, assumed, latent.weighted))
             for draws, drawn in _filled(block, model, assumed, latent, turns[turn]):
                 gathered.keep(start, len(place), draws, drawn)
             if say:
@@ -111,7 +115,7 @@ def draw_collapsed(
 
 def log_prob(
     key: RandomKey,
-    model: Factor,
+    model: Mixture,
     assumed: Assumed,
     x: NDArray[np.float32],
     observed: NDArray[np.bool_],
@@ -191,17 +195,18 @@ def _block(
 
 
 def _filled(
-    block: _Block, model: Factor, assumed: Assumed, latent: Latents, draws: NDArray[np.intp]
+    block: _Block, model: Mixture, assumed: Assumed, latent: Latents, draws: NDArray[np.intp]
 ) -> list[tuple[NDArray[np.intp], NDArray[np.floating]]]:
     """Draws of a block's missing cells, a few latent rows at a time to bound memory."""
     if not len(draws):
         return []
     length = max(1, min(len(draws), FILLED // block.x.size))
     n_chunks = -(-len(draws) // length)
-    z = resample(block.keys, latent.z, latent.log_weight, n_draws=n_chunks * length)
+    drawn_rows = resample(block.keys, latent.weighted, n_draws=n_chunks * length)
     found = []
     for first in range(0, len(draws), length):
-        given = (z[first : first + length], block.x, block.observed, np.uint32(first))
+        part = jax.tree.map(lambda a, first=first: a[first : first + length], drawn_rows)
+        given = (part, block.x, block.observed, np.uint32(first))
         drawn = np.asarray(fill(block.keys, model, assumed, *given))
         chosen = draws[first : first + length]
         found.append((chosen, block.missing(drawn)[: len(chosen)]))

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import ndtr, softmax
 
-from missbgm.bgm.factor import Assumed, Factor, probits
+from missbgm.bgm.factor import Assumed, Mixture, probits
 from missbgm.table.array import Values
 from missbgm.table.codec import Codec
 
@@ -58,7 +58,7 @@ def card_of(
     place: int,
     codec: Codec,
     observed: Values,
-    models: tuple[Factor, Sequence[Factor]],
+    models: tuple[Mixture, Sequence[Mixture]],
     assumed: Assumed,
 ) -> MechanismCard:
     """The card of the column in one place of the model's order.
@@ -90,22 +90,31 @@ def card_of(
 
 
 def chance_missing(
-    model: Factor, assumed: Assumed, place: int, x: NDArray[np.float64]
+    model: Mixture, assumed: Assumed, place: int, x: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """P(missing | a column's coded value), the latent row integrated out given that value, in closed form."""
+    """P(missing | a column's coded value), latent row and component integrated out given it, in closed form."""
     if not assumed.masked[place]:
         return np.zeros_like(x)
     side = float(assumed.side[place])
     if side:
         return (side * (assumed.limit[place] - x) > 0).astype(np.float64)
-    given = probits(model, assumed)
+    chances, log_weights = zip(*(_under(model, k, assumed, place, x) for k in range(model.size)), strict=True)
+    return np.asarray((softmax(np.array(log_weights), axis=0) * np.array(chances)).sum(axis=0))
+
+
+def _under(
+    model: Mixture, component: int, assumed: Assumed, place: int, x: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """P(missing | value) under one component, and the log weight of the component given the value."""
+    part = model.part(component)
+    given = probits(part, assumed)
     weight, slope, bias, scale, constant, own = (
-        np.asarray(part[place], np.float64)
-        for part in (
+        np.asarray(a[place], np.float64)
+        for a in (
             given.observed_weight,
-            model.weight,
-            model.bias,
-            model.scale,
+            part.weight,
+            part.bias,
+            part.scale,
             given.observed_constant,
             given.observed_slope,
         )
@@ -113,4 +122,6 @@ def chance_missing(
     variance = slope @ slope + scale**2
     mean = np.multiply.outer(x - bias, slope) / variance
     spread = weight @ weight - (weight @ slope) ** 2 / variance
-    return ndtr(-(constant + own * x + mean @ weight) / np.sqrt(1 + spread))
+    chance = ndtr(-(constant + own * x + mean @ weight) / np.sqrt(1 + spread))
+    log_weight = float(model.log_share[component]) - 0.5 * ((x - bias) ** 2 / variance + np.log(variance))
+    return chance, log_weight
