@@ -75,25 +75,42 @@ def chain(
     return mode.z + jax.vmap(lambda u: transposed_times(mode.inverse, u))(kept)
 
 
-@compiled(FOR_ONE_RUN)
-def fill(
-    keys: RowKeys, model: Factor, assumed: Assumed, z: Array, x: Row, observed: Observed, first: Numbers
-) -> Array:
-    """Draw every missing cell exactly, given each of some latent draws: ``(draws, p, rows)``."""
+@compiled(IN_ONE_PIECE)
+def fill(keys: RowKeys, model: Factor, assumed: Assumed, z: Array, row: Numbers, column: Numbers) -> Array:
+    """Draw some missing cells exactly, given each latent draw of their rows, ``(draws, d, rows)``.
+
+    Parameters
+    ----------
+    keys
+        Of the rows.
+    model, assumed
+        Parameters, and the mechanism's numbers.
+    z
+        Latent draws of the rows.
+    row, column
+        Where each cell is.
+
+    Returns
+    -------
+    Array
+        Draws by cells.
+    """
     given = probits(model, assumed)
-    p = len(x)
-    correlation = (assumed.masked * given.correlation)[:, None]
+    scale = model.scale[column]
+    correlation = (assumed.masked * given.correlation)[column]
     rest = jnp.sqrt(jnp.maximum(1 - correlation**2, 0.0))
+    weight, missing_weight = model.weight[column].T, given.missing_weight[column].T
+    # A cell's key is made once, and one call makes its numbers of all draws: two of them for each cipher.
+    own = jax.vmap(lambda key, number: jax.random.fold_in(key, CELLS + number))(keys[row], column)
+    uniform = row_uniform(own, 2 * len(z)).reshape(len(z), 2, len(row))
 
-    def one(number_and_z: tuple[Array, Latent]) -> Row:
-        number, latent = number_and_z
-        uniform = row_uniform(folded(keys, CELLS + number), 2 * p)
-        probit = given.missing_constant[:, None] + given.missing_weight @ latent
-        residual = correlation * below(probit, uniform[:p]) + rest * as_normal(uniform[p:])
-        value = model.weight @ latent + model.bias[:, None] + model.scale[:, None] * residual
-        return jnp.where(observed, x, value)
+    def one(of_draw: tuple[Latent, Array]) -> Array:
+        latent, uniform = of_draw[0][:, row], of_draw[1]
+        probit = given.missing_constant[column] + jnp.sum(missing_weight * latent, axis=0)
+        residual = correlation * below(probit, uniform[0]) + rest * as_normal(uniform[1])
+        return model.bias[column] + jnp.sum(weight * latent, axis=0) + scale * residual
 
-    return jax.lax.map(one, (first + jnp.arange(len(z), dtype=jnp.uint32), z))
+    return jax.lax.map(one, (z, uniform))
 
 
 @compiled(FOR_ONE_RUN)
