@@ -214,9 +214,7 @@ class Collapse(Settings):
     transform: str = setting(
         "auto", "Scale of the columns; auto lets held-out rows choose.", ("auto", "raw", "yeo-johnson")
     )
-    components: int = setting(
-        0, "Linear components of the density; 0 lets held-out rows choose.", at_least=0
-    )
+    components: int = setting(0, "Linear components of the density; 0 lets held-out rows choose.", at_least=0)
     n_iter: int = setting(400, "Iterations of a fit.", at_least=10)
     n_fold_iter: int = setting(160, "Iterations of a fit that is only scored on held-out rows.", at_least=10)
     batch_size: int = setting(500, "Rows per iteration.", at_least=1)

@@ -76,7 +76,8 @@ class MissBGM:
         mask
             1 where a cell is observed; taken from the NaNs when None.
         x_true
-            The complete table, only to log the error of each epoch. It decides nothing.
+            The complete table, only to log the error of each epoch of ``engine: alternate``. It decides
+            nothing.
         kinds
             ``"gaussian"``, ``"bernoulli"`` or ``"categorical"`` for each column, or for some by their
             index; Gaussian when not named.
@@ -111,8 +112,8 @@ class MissBGM:
         Parameters
         ----------
         data
-            The table; the fitted one when None. Its fitted state is reused when it is passed again; the
-            rows of any other table are first moved to their mode (``test_epochs``).
+            The table; the fitted one when None. With ``engine: alternate`` its fitted state is reused when it
+            is passed again, and the rows of any other table are first moved to their mode (``test_epochs``).
         mask
             1 where a cell is observed; taken from the NaNs when None.
         x_true

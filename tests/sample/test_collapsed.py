@@ -30,28 +30,36 @@ def cdf(case, j, z):
 def test_missing_cells_follow_their_exact_law(family):
     """False alarms: 1e-4 over columns and two latent rows; draws of many keys are independent."""
     case = case_of(family)
-    missing = np.zeros((case.p, COPIES), bool)
-    x = np.zeros((case.p, COPIES), np.float32)
     z = np.random.default_rng(4).standard_normal((2, 2))
     latent = np.repeat(z[:, :, None], COPIES, axis=2).astype(np.float32)
-    drawn = np.asarray(fill(keys_of(COPIES), case.model, case.assumed, latent, x, missing, np.uint32(0)))
-    for k in range(2):
-        for j in range(case.p):
-            law = cdf(case, j, z[k][:, None])
-            assert stats.kstest(drawn[k, j].astype(float), law).pvalue > RATE / (2 * case.p)
+    for j in range(case.p):
+        cells = np.arange(COPIES), np.full(COPIES, j)
+        drawn = np.asarray(fill(keys_of(COPIES), case.model, case.assumed, latent, *cells), float)
+        for k in range(2):
+            assert stats.kstest(drawn[k], cdf(case, j, z[k][:, None])).pvalue > RATE / (2 * case.p)
 
 
-def test_observed_cells_are_left_alone_and_draws_do_not_depend_on_their_batch():
+def test_a_cells_draws_do_not_depend_on_the_cells_beside_it():
     case = case_of("selection")
-    z, x, observed = case.simulate(np.random.default_rng(0), 8)
-    x = np.where(observed, x, 0).astype(np.float32)
-    latent = np.repeat(z[None].astype(np.float32), 4, axis=0)
-    given = keys_of(8), case.model, case.assumed
-    together = np.asarray(fill(*given, latent, x, observed, np.uint32(0)))
-    np.testing.assert_array_equal(together[:, observed], np.tile(x[observed], (4, 1)))
-    apart = np.asarray(fill(*given, latent[2:], x, observed, np.uint32(2)))
-    np.testing.assert_allclose(together[2:], apart, atol=1e-5)
-    assert len(np.unique(together[:, ~observed])) == together[:, ~observed].size
+    z = np.random.default_rng(0).standard_normal((4, 2, 8)).astype(np.float32)
+    row, column = (a.ravel() for a in np.meshgrid(np.arange(8), np.arange(case.p)))
+    given = keys_of(8), case.model, case.assumed, z
+    together = np.asarray(fill(*given, row, column))
+    np.testing.assert_allclose(fill(*given, row[5:9], column[5:9]), together[:, 5:9], atol=1e-5)
+    assert len(np.unique(together)) == together.size
+
+
+def test_cells_and_draws_are_independent():
+    """False alarms: 1e-4 over pairs of cells of a row, of draws, and of both; correlations of ranks."""
+    case = case_of("selection")
+    z = np.zeros((3, 2, COPIES), np.float32)
+    row, column = np.arange(COPIES), np.zeros(COPIES, int)
+    drawn = [
+        np.asarray(fill(keys_of(COPIES), case.model, case.assumed, z, row, column + j)) for j in range(2)
+    ]
+    series = [d for cells in drawn for d in cells]
+    p = [stats.spearmanr(a, b).pvalue for i, a in enumerate(series) for b in series[:i]]
+    assert min(p) > RATE / len(p)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -78,10 +78,10 @@ def test_draws_are_made_by_their_own_model():
     assert found.mean.mean() == pytest.approx(50, abs=3)
 
 
-def test_draws_in_chunks_are_the_same(monkeypatch):
+def test_cells_drawn_a_few_at_a_time_are_the_same(monkeypatch):
     case, x, observed = table()
     whole = draw(case, x, observed).values
-    monkeypatch.setattr(imputed, "FILLED", 7 * imputed.BLOCK * case.p)
+    monkeypatch.setattr(imputed, "CELLS", 7)
     np.testing.assert_allclose(draw(case, x, observed).values, whole, atol=1e-5)
 
 

@@ -2,8 +2,8 @@
 
 Within a component everything is linear and normal; several components bend a density to any shape.
 
-Data and probit are affine in the latent row, so that missing cells are integrated out in closed form. A cell is
-observed when a standard normal ``y``, correlated with the cell's standardised residual ``e``, exceeds a
+Data and probit are affine in the latent row, so that missing cells are integrated out in closed form. A cell
+is observed when a standard normal ``y``, correlated with the cell's standardised residual ``e``, exceeds a
 threshold. Given the latent row and the cell's value, ``P(observed) = Phi(q)`` with ``q`` affine in both;
 given the latent row alone, ``P(missing) = Phi(q)`` with another ``q`` that is affine in the latent row. What
 a column's mechanism assumes is data, not code: the same compiled program serves every family.

@@ -9,8 +9,8 @@ from missbgm.bgm.factor import Mixture
 from missbgm.engines.base import Fitted, Task
 from missbgm.engines.mechanisms import Named, label
 from missbgm.errors import ConfigError
-from missbgm.fit.choose import LADDER, Choice, chosen, named
 from missbgm.fit.analysis import Rows
+from missbgm.fit.choose import LADDER, Choice, chosen, named
 from missbgm.fit.folds import Fitter, View
 from missbgm.progress import progress
 from missbgm.sample.imputed import Amounts, draw_collapsed, log_prob
@@ -172,9 +172,7 @@ def _view(name: str, codec: Codec, table: Observations, mechanisms: Named) -> Vi
 def _fitter(task: Task) -> Fitter:
     config, settings = task.config, task.config.collapse
     size = min(-(-2 * len(task.table.values) // 3), settings.batch_size)
-    return Fitter(
-        config.z_dim, settings.components, settings.lr, size, settings.n_iter, settings.n_fold_iter
-    )
+    return Fitter(config.z_dim, settings.components, settings.lr, size, settings.n_iter, settings.n_fold_iter)
 
 
 def _choice(rng: Rng, views: list[View], fitter: Fitter, mechanisms: Named, task: Task) -> Choice:

@@ -68,9 +68,7 @@ def explained(weight: Array, bias: Array, variance: Array, x: Row, observed: Obs
 
 def _of_all(start: Start, x: Row, observed: Observed) -> tuple[Explained, Array]:
     """Every component's account of rows, and the log weight of each component for each row."""
-    found = jax.vmap(explained, (0, 0, 0, None, None))(
-        start.weight, start.bias, start.variance, x, observed
-    )
+    found = jax.vmap(explained, (0, 0, 0, None, None))(start.weight, start.bias, start.variance, x, observed)
     return found, jax.nn.log_softmax(start.share)[:, None] + found.log_prob
 
 
@@ -105,7 +103,11 @@ def analysed(rows: Rows, guess: Numbers, centres: Numbers, prior: Prior, n_itera
             found, share, x, observed, prior
         )
         return Start(
-            jnp.log(jnp.sum(share, axis=1) + prior.rows), loadings, bias, variance, found.mean.transpose(2, 0, 1)
+            jnp.log(jnp.sum(share, axis=1) + prior.rows),
+            loadings,
+            bias,
+            variance,
+            found.mean.transpose(2, 0, 1),
         )
 
     weight = (START_SHARE if n_components > 1 else 1.0) * _leading(rows, guess)

@@ -2,7 +2,8 @@
 
 Every iteration takes the rows of one batch a Newton step nearer to the mode of p(z | x_obs, r) under every
 component, draws their latent rows from the normal approximation there, and takes one gradient step of all
-parameters at the drawn rows, each component counted by its probability. Averages of the parameters over the last iterations are the estimate.
+parameters at the drawn rows, each component counted by its probability. Averages of the parameters over the
+last iterations are the estimate.
 """
 
 from typing import NamedTuple

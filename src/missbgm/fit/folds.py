@@ -12,7 +12,7 @@ from missbgm.fit import guard
 from missbgm.fit.analysis import Rows, Start, analysed, centres, told
 from missbgm.fit.collapse import batches, begun, estimate
 from missbgm.fit.laplace import Proposed, in_blocks
-from missbgm.types import Rng, new_key
+from missbgm.types import Numbers, Rng, new_key
 
 Floats = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ class Fitted(NamedTuple):
 
     model: Mixture
     assumed: Assumed
-    z: NDArray[np.float32]
+    z: Numbers
     losses: Floats
 
     @property

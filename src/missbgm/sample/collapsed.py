@@ -15,7 +15,7 @@ from missbgm.compiling import FOR_ONE_RUN, IN_ONE_PIECE, compiled
 from missbgm.fit.laplace import Mode
 from missbgm.randomness import as_normal, folded, row_uniform
 from missbgm.sample.hmc import StepSize, chosen, transition
-from missbgm.types import Latent, Numbers, Observed, PerRow, Row, RowKeys
+from missbgm.types import Numbers, Observed, PerRow, Row, RowKeys
 
 N_LEAPFROG, TARGET, THINNING = 5, 0.8, 3
 
@@ -40,7 +40,7 @@ class Drawn(NamedTuple):
 @partial(jax.jit, static_argnames="n_draws")
 def resample(keys: RowKeys, weighted: Weighted, *, n_draws: int) -> Drawn:
     """Equally weighted latent draws by systematic resampling in random order."""
-    n_components, n_proposals, d, n = weighted.z.shape
+    _, n_proposals, d, n = weighted.z.shape
     weight = jax.nn.softmax(weighted.log_weight.reshape(-1, n), axis=0)
     reached = jnp.cumsum(weight, axis=0)
     uniform = row_uniform(folded(keys, CHOICE), 1)[0]
@@ -92,35 +92,59 @@ def chain(
     return mode.z + jax.vmap(lambda u: transposed_times(mode.inverse, u))(kept)
 
 
-@compiled(FOR_ONE_RUN)
+class _Cells(NamedTuple):
+    """What draws of some cells read of their components and columns."""
+
+    bias: Array
+    weight: Array
+    scale: Array
+    correlation: Array
+    constant: Array
+    missing_weight: Array
+
+
+@compiled(IN_ONE_PIECE)
 def fill(
-    keys: RowKeys, model: Mixture, assumed: Assumed, drawn: Drawn, x: Row, observed: Observed, first: Numbers
+    keys: RowKeys, model: Mixture, assumed: Assumed, drawn: Drawn, row: Numbers, column: Numbers
 ) -> Array:
-    """Draw every missing cell exactly, given each of some latent draws: ``(draws, p, rows)``."""
-    parts = model.parts
-    given = _all_probits(model, assumed)
-    p = len(x)
+    """Draw some missing cells exactly, given each latent draw of their rows.
+
+    Parameters
+    ----------
+    keys
+        Of the rows.
+    model, assumed
+        Parameters, and the mechanism's numbers.
+    drawn
+        Latent draws of the rows.
+    row, column
+        Where each cell is.
+
+    Returns
+    -------
+    Array
+        Draws by cells.
+    """
+    parts, given = model.parts, _all_probits(model, assumed)
     correlation = assumed.masked * given.correlation
-    rest = jnp.sqrt(jnp.maximum(1 - correlation**2, 0.0))
+    every = _Cells(
+        parts.bias, parts.weight, parts.scale, correlation, given.missing_constant, given.missing_weight
+    )
+    first = jax.tree.map(lambda a: a[0, column], every)
+    # A cell's key is made once, and one call makes its numbers of all draws: two of them for each cipher.
+    own = jax.vmap(lambda key, number: jax.random.fold_in(key, CELLS + number))(keys[row], column)
+    uniform = row_uniform(own, 2 * len(drawn.z)).reshape(len(drawn.z), 2, len(row))
 
-    def one(number_and_draw: tuple[Array, Drawn]) -> Row:
-        number, (latent, component) = number_and_draw
-        uniform = row_uniform(folded(keys, CELLS + number), 2 * p)
+    def one(of_draw: tuple[Drawn, Array]) -> Array:
+        (z, component), uniform = of_draw
+        latent, under = z[:, row].T, component[row]
+        cell = first if model.size == 1 else jax.tree.map(lambda a: a[under, column], every)
+        probit = cell.constant + jnp.sum(cell.missing_weight * latent, axis=1)
+        rest = jnp.sqrt(jnp.maximum(1 - cell.correlation**2, 0.0))
+        residual = cell.correlation * below(probit, uniform[0]) + rest * as_normal(uniform[1])
+        return cell.bias + jnp.sum(cell.weight * latent, axis=1) + cell.scale * residual
 
-        def of_row(numbers: Array) -> Array:
-            return numbers.T[:, component]
-
-        def affine(constant: Array, weight: Array) -> Array:
-            # Under every component, and then the row's own: cheaper than loadings for every row.
-            found = constant[:, :, None] + weight @ latent
-            return jnp.take_along_axis(found, component[None, None], axis=0)[0]
-
-        probit = affine(given.missing_constant, given.missing_weight)
-        residual = of_row(correlation) * below(probit, uniform[:p]) + of_row(rest) * as_normal(uniform[p:])
-        value = affine(parts.bias, parts.weight) + of_row(parts.scale) * residual
-        return jnp.where(observed, x, value)
-
-    return jax.lax.map(one, (first + jnp.arange(len(drawn.z), dtype=jnp.uint32), drawn))
+    return jax.lax.map(one, (drawn, uniform))
 
 
 @compiled(FOR_ONE_RUN)

@@ -7,7 +7,6 @@ Draws are spread over several models, so that they carry the uncertainty of the 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -24,7 +23,7 @@ from missbgm.types import Observed, RandomKey, Row, RowKeys
 POOR = 0.1  # the share of effective proposals below which a row is drawn by HMC
 N_BURN = 150
 CHAINS = 32  # rows whose chains run together
-FILLED = 2_000_000  # the largest number of cells drawn at a time
+CELLS = 1_024  # cells drawn together
 
 
 class Amounts(NamedTuple):
@@ -64,7 +63,9 @@ def latents(
             found += [_worst_rhat(row) for row in np.moveaxis(np.asarray(drawn, np.float64), 2, 0)]
             z = z.at[component, :, :, chosen].set(jnp.moveaxis(drawn, 2, 0))
         evidence = proposed.log_evidence[:, None, chosen]
-        log_weight = log_weight.at[:, :, chosen].set(jnp.broadcast_to(evidence, log_weight[:, :, chosen].shape))
+        log_weight = log_weight.at[:, :, chosen].set(
+            jnp.broadcast_to(evidence, log_weight[:, :, chosen].shape)
+        )
     return Latents(Weighted(z, log_weight), share, found)
 
 
@@ -106,8 +107,7 @@ def draw_collapsed(
             parts = block.keys, model, assumed, block.x, block.observed
             latent = latents(*parts, len(place), amounts.n_proposals)
             gathered.add(start, block, latent, moments(model, assumed, latent.weighted))
-            for draws, drawn in _filled(block, model, assumed, latent, turns[turn]):
-                gathered.keep(start, len(place), draws, drawn)
+            gathered.keep(start, turns[turn], _filled(block, model, assumed, latent, len(turns[turn])))
             if say:
                 say(turn * len(starts) + number + 1, len(models) * len(starts))
     return gathered.sampled(len(models))
@@ -175,8 +175,9 @@ class _Gathered(NamedTuple):
         self.share.append(latent.share)
         self.rhat.extend(latent.rhat)
 
-    def keep(self, start: int, n_rows: int, draws: NDArray[np.intp], drawn: NDArray[np.floating]) -> None:
-        self.values[0, draws, self.cells(start, n_rows)] = drawn
+    def keep(self, start: int, draws: NDArray[np.intp], drawn: NDArray[np.floating]) -> None:
+        first = self.ends[start]
+        self.values[0, draws, first : first + drawn.shape[1]] = drawn
 
     def sampled(self, n_models: int) -> Sampled:
         mean, square = self.mean / n_models, self.square / n_models
@@ -195,19 +196,16 @@ def _block(
 
 
 def _filled(
-    block: _Block, model: Mixture, assumed: Assumed, latent: Latents, draws: NDArray[np.intp]
-) -> list[tuple[NDArray[np.intp], NDArray[np.floating]]]:
-    """Draws of a block's missing cells, a few latent rows at a time to bound memory."""
-    if not len(draws):
-        return []
-    length = max(1, min(len(draws), FILLED // block.x.size))
-    n_chunks = -(-len(draws) // length)
-    drawn_rows = resample(block.keys, latent.weighted, n_draws=n_chunks * length)
-    found = []
-    for first in range(0, len(draws), length):
-        part = jax.tree.map(lambda a, first=first: a[first : first + length], drawn_rows)
-        given = (part, block.x, block.observed, np.uint32(first))
-        drawn = np.asarray(fill(block.keys, model, assumed, *given))
-        chosen = draws[first : first + length]
-        found.append((chosen, block.missing(drawn)[: len(chosen)]))
+    block: _Block, model: Mixture, assumed: Assumed, latent: Latents, n_draws: int
+) -> NDArray[np.floating]:
+    """Draws of a block's missing cells, so many cells at a time that one program serves any pattern."""
+    n_cells = len(block.row)
+    found = np.empty((n_draws, n_cells), np.float32)
+    if not n_draws:
+        return found
+    rows = resample(block.keys, latent.weighted, n_draws=n_draws)
+    for start in range(0, n_cells, CELLS):
+        chosen = np.resize(np.arange(start, min(start + CELLS, n_cells)), CELLS)
+        drawn = fill(block.keys, model, assumed, rows, block.row[chosen], block.column[chosen])
+        found[:, start : start + CELLS] = np.asarray(drawn)[:, : n_cells - start]
     return found

@@ -92,7 +92,7 @@ def card_of(
 def chance_missing(
     model: Mixture, assumed: Assumed, place: int, x: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """P(missing | a column's coded value), latent row and component integrated out given it, in closed form."""
+    """P(missing | a column's coded value), what else a row may hold integrated out in closed form."""
     if not assumed.masked[place]:
         return np.zeros_like(x)
     side = float(assumed.side[place])
