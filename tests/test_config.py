@@ -163,7 +163,7 @@ def test_to_dict_is_plain_and_nested():
 
 OVERRIDES = {
     "MNAR_oracle": Config(epochs=50, lr_z=0.01, lr_x=0.02),
-    "wine": Config(lr_z=0.01, lr_x=0.02, g_units=(120,) * 3, egm_init=EgmInit(e_units=(120,) * 3)),
+    "wine": Config(lr_z=0.03, lr_x=0.03, g_units=(120,) * 3, egm_init=EgmInit(e_units=(120,) * 3)),
     "breast": Config(lr_z=0.01, lr_x=0.02),
     "concrete": Config(lr_z=0.01, lr_x=0.02),
     "gisette": Config(z_dim=10, lr_z=0.01, lr_x=0.02, egm_init=EgmInit(n_iter=5000)),

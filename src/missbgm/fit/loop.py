@@ -12,7 +12,7 @@ from missbgm.config import Config
 from missbgm.fit.alternate import Losses, Rates, State, Visits, epoch
 from missbgm.types import Numbers, Rng, new_key
 
-AVERAGING = 3  # epoch t counts as about t^3, so that the last fifth have 59 % of the weight
+AVERAGING = 2  # epoch t counts as about t^2, so that the last fifth have half of the weight
 
 Status = Literal["finished", "stopped early", "diverged"]
 
