@@ -2,7 +2,8 @@
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python3; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$name; break; }; done)
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -n 2
+# The examples of a page follow one another, so a file stays with one worker.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: demo test check laws bench docs lock clean
 

@@ -54,6 +54,7 @@ PAPER = {
 }
 OURS = {
     "weight_decay": 1e-4,
+    "average_iterates": True,
     "standardize": True,
     "n_neighbors": 5,
     "egm_init.lr": 0.002,
@@ -202,11 +203,11 @@ def test_to_dict_is_plain_and_nested():
 # The files in configs/
 
 OVERRIDES = {
-    "MNAR_oracle": Config(epochs=50, lr_z=0.01, lr_x=0.01),
-    "wine": Config(g_units=(120,) * 3, egm_init=EgmInit(e_units=(120,) * 3)),
-    "breast": Config(lr_z=0.01, lr_x=0.01),
-    "concrete": Config(lr_z=0.01, lr_x=0.01),
-    "gisette": Config(z_dim=10, lr_z=0.01, lr_x=0.01, egm_init=EgmInit(n_iter=5000)),
+    "MNAR_oracle": Config(epochs=50, lr_z=0.01, lr_x=0.02),
+    "wine": Config(lr_z=0.03, lr_x=0.03, g_units=(120,) * 3, egm_init=EgmInit(e_units=(120,) * 3)),
+    "breast": Config(lr_z=0.01, lr_x=0.02),
+    "concrete": Config(lr_z=0.01, lr_x=0.02),
+    "gisette": Config(z_dim=10, lr_z=0.01, lr_x=0.02, egm_init=EgmInit(n_iter=5000)),
 }
 
 

@@ -252,6 +252,7 @@ class Config(Settings):
     kl_weight: float = setting(5e-5, "With use_bnn: weight tau on the KL term of the weights.", at_least=0)
     test_epochs: int = setting(30, "Refinement epochs on new rows before sampling.", at_least=1)
     weight_decay: float = setting(1e-4, "Weight decay of both networks; unused with use_bnn.", at_least=0)
+    average_iterates: bool = setting(True, "Whether the fit is an average over late epochs.")
     standardize: bool = setting(True, "Whether columns are scaled by their observed mean and sd inside.")
     n_neighbors: int = setting(5, "Neighbours in the first fill of missing cells.", at_least=1)
     egm_init: EgmInit = field(default_factory=EgmInit, metadata=section(EgmInit))

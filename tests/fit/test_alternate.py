@@ -26,7 +26,7 @@ Tree = Any
 N_CLASSES = [0, 0, 2, 2, 3]
 CONTINUOUS, DISCRETE = slice(0, 2), slice(2, 5)
 CONFIG = Config(lr_z=0.05, lr_x=0.07, lr_theta=0.02, lr_phi=0.03, beta=0.6, weight_decay=0.01)
-RATES = Rates.of(CONFIG)
+RATES = Rates.of(CONFIG, 1)
 N, BATCH, INNER = 11, 4, 2
 step = jax.jit(local_step)
 
@@ -429,7 +429,7 @@ def test_a_fresh_state_has_zero_moments_of_the_right_shapes() -> None:
 def test_rates_are_the_settings_in_single_precision() -> None:
     np.testing.assert_array_equal(RATES, np.float32([0.05, 0.07, 0.02, 0.03, 0.6, 0.01]))
     assert all(type(rate) is np.float32 for rate in RATES)
-    assert Rates.of(Config(use_bnn=True, kl_weight=0.25)).penalty == 0.25
+    assert Rates.of(Config(use_bnn=True, kl_weight=0.25), 8).penalty == 0.25 / 8
 
 
 @pytest.fixture(scope="module")

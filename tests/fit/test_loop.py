@@ -10,10 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from by_hand import FACTOR, log_joint
+from missbgm.bgm.joint import Model
+from missbgm.bgm.likelihood import Columns
 from missbgm.config import Config, EarlyStopping
 from missbgm.fit import alternate, loop
 from missbgm.fit.alternate import Losses, State
-from missbgm.fit.loop import Fitted, named, train
+from missbgm.fit.loop import Estimate, Fitted, named, train
 
 Array = NDArray[Any]
 CONFIG = Config(epochs=5, batch_size=4, n_inner_steps=2, beta=0.3)
@@ -75,7 +77,7 @@ def test_the_objective_falls() -> None:
 
 
 def test_a_seed_decides_and_a_watcher_does_not(fitted: Fitted) -> None:
-    watched = run(CONFIG, lambda number, state, terms: {"objective of another": -1.0})
+    watched = run(CONFIG, lambda number, estimate, terms: {"objective of another": -1.0})
     for a, b in zip(jax.tree.leaves(fitted.state), jax.tree.leaves(watched.state), strict=True):
         np.testing.assert_array_equal(a, b)
     other = run(CONFIG, seed=1)
@@ -157,8 +159,8 @@ def test_what_a_watcher_answers_is_logged_and_never_stops_training(monkeypatch: 
     monkeypatch.setattr(loop, "epoch", scripted([5.0, 4, 3, 2]))
     seen = []
 
-    def watch(number: int, state: State, terms: dict[str, float]) -> dict[str, float]:
-        seen.append((number, terms["data"], float(state.rows.z.mean())))
+    def watch(number: int, estimate: Estimate, terms: dict[str, float]) -> dict[str, float]:
+        seen.append((number, terms["data"], float(estimate.z.mean())))
         return {"rmse": 10.0 + number}
 
     got = run(stopping(1, epochs=4), watch)
@@ -166,12 +168,37 @@ def test_what_a_watcher_answers_is_logged_and_never_stops_training(monkeypatch: 
     np.testing.assert_array_equal(got.history["rmse"], [10, 11, 12, 13])
     assert [number for number, _, _ in seen] == [0, 1, 2, 3]
     np.testing.assert_array_equal([data for _, data, _ in seen], got.history["data"])
-    np.testing.assert_allclose(np.diff([z for _, _, z in seen]), 1, rtol=1e-5)
+    np.testing.assert_allclose(np.diff([z for _, _, z in seen]), 0.75, rtol=1e-4)
     # A truth that improves does not keep training going either.
     monkeypatch.setattr(loop, "epoch", scripted([5.0, 5, 5, 5]))
-    improving = run(stopping(2, epochs=4), lambda number, state, terms: {"rmse": 1.0 / (number + 1)})
+    improving = run(stopping(2, epochs=4), lambda number, estimate, terms: {"rmse": 1.0 / (number + 1)})
     assert improving.status == "stopped early"
     assert epochs_run(improving) == 3
+
+
+def test_the_estimate_favours_late_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "epoch", scripted([5.0] * 6))
+    first = start()[0].rows.z
+    got = run(stopping(0, epochs=6))
+    # Products of the shares that later epochs leave: t (t + 1) for epoch t.
+    weights = np.arange(1, 7) * np.arange(2, 8)
+    expected = (weights * np.arange(1, 7)).sum() / weights.sum()
+    np.testing.assert_allclose(np.asarray(got.estimate.z) - first, expected, rtol=1e-5)
+    assert epochs_run(got) == 6
+    last = run(replace(stopping(0, epochs=6), average_iterates=False))
+    np.testing.assert_array_equal(last.estimate.z, last.state.rows.z)
+
+
+def test_classes_are_those_of_the_last_epoch() -> None:
+    columns = Columns.of_classes([0, 2])
+    model = Model.create(
+        np.random.default_rng(0), columns, z_dim=1, g_units=(), missingness_units=(), uncertain=False
+    )
+    z = np.zeros((2, 1), np.float32)
+    before, after = (np.array(x, np.float32) for x in ([[1, 0], [2, 1]], [[3, 1], [4, 0]]))
+    got = loop._towards(Estimate(model, z, before), Estimate(model, z + 2, after), np.float32(0.25))
+    np.testing.assert_allclose(got.x, [[1.5, 1], [2.5, 0]])
+    np.testing.assert_allclose(got.z, z + 0.5)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -180,7 +207,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_finite_state(
 ) -> None:
     monkeypatch.setattr(loop, "epoch", scripted([5.0, 4, bad, 3]))
     watched: list[int] = []
-    got = run(stopping(0, epochs=4), lambda number, state, terms: watched.append(number) or {})
+    got = run(stopping(0, epochs=4), lambda number, estimate, terms: watched.append(number) or {})
     assert got.status == "diverged"
     assert epochs_run(got) == 2
     np.testing.assert_array_equal(got.history["data"], [5, 4])

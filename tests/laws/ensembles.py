@@ -18,7 +18,7 @@ from by_hand import forward, one_hot, outputs_of
 from missbgm.bgm.joint import Model
 from missbgm.bgm.likelihood import VARIANCE_FLOOR, Columns
 from missbgm.randomness import Seeds
-from missbgm.sample.gibbs import Chains, Kernels, sweeps
+from missbgm.sample.gibbs import Adaptation, Chains, Kernels, sweeps
 
 Array = NDArray[Any]
 
@@ -73,9 +73,10 @@ def swept(
 ) -> Chains:
     """The chains after `n_sweeps` sweeps, a multiple of `SEGMENT`."""
     kernels = Kernels(n_leapfrog=5, x_kernel=kernel, target_accept=0.75)
+    adaptation = Adaptation(np.int32(0), np.int32(n_adapt))
     for first in range(0, n_sweeps, SEGMENT):
-        given = (model, chains, observed, seeds, np.int32(first), np.int32(n_adapt), np.float32(beta))
-        chains, _ = sweeps(*given, length=SEGMENT, kernels=kernels)
+        numbers = (np.int32(first), adaptation, np.float32(beta))
+        chains, _ = sweeps(model, chains, observed, seeds, *numbers, length=SEGMENT, kernels=kernels)
     return chains
 
 

@@ -92,7 +92,7 @@ def test_refining_ends_at_the_posterior_mean() -> None:
     # No chance in it: rates fall in turn, and the tolerance follows from the last.
     z, x = (a.astype(np.float32) for a in started())
     for rate in (1e-2, 1e-3, 1e-4):
-        rates = Rates.of(Config(lr_z=rate, lr_x=rate, beta=0))
+        rates = Rates.of(Config(lr_z=rate, lr_x=rate, beta=0), 1)
         end = refine(FACTOR.model, Local.start(z, x), OBSERVED, rates, np.int32(2000))
         z, x = end.z, end.x
     for row, given in enumerate(laws()):

@@ -25,7 +25,7 @@ from laws.ensembles import (
     simulated,
 )
 from missbgm.randomness import Seeds
-from missbgm.sample.gibbs import Chains, Kernels, sweeps
+from missbgm.sample.gibbs import Adaptation, Chains, Kernels, sweeps
 
 Array = NDArray[Any]
 
@@ -62,10 +62,11 @@ def test_sweeps_and_fresh_data_keep_the_joint_law(kernel: str, size: int) -> Non
     totals: dict[str, Array] = {}
     z, x, observed = simulated(model, n_classes, rng, size)
     seeds = Seeds(jax.random.key(2), np.arange(size, dtype=np.uint32), np.uint32(0))
+    # Steps are fixed: one that remembers would not leave the joint law alone.
+    never = Adaptation(np.int32(0), np.int32(0))
     for number in range(N_ROUNDS):
-        # Steps are fixed: one that remembers would not leave the joint law alone.
         chains = Chains.start(z.astype(np.float32), x.astype(np.float32), 0.4)
-        given = (model, chains, observed, seeds, np.int32(number), np.int32(0), np.float32(1))
+        given = (model, chains, observed, seeds, np.int32(number), never, np.float32(1))
         chains, _ = sweeps(*given, length=1, kernels=kernels)
         z, x = np.asarray(chains.z, float), np.array(chains.x, float)
         for name, value in moments(z, x, observed, n_classes).items():

@@ -127,7 +127,7 @@ def test_refining_ends_at_the_tempered_mode(beta: float) -> None:
     # No chance in it: the tolerance is twenty steps of the last rate (Adam ends by circling the mode).
     z, x = np.zeros((1, X.shape[1]), np.float32), np.where(OBSERVED, X, 0).astype(np.float32)
     for rate in (1e-2, 1e-3, 1e-4):
-        rates = Rates.of(Config(lr_z=rate, lr_x=rate, beta=beta))
+        rates = Rates.of(Config(lr_z=rate, lr_x=rate, beta=beta), 1)
         end = refine(SELF_MASKED.model, Local.start(z, x), OBSERVED, rates, np.int32(2000))
         z, x = end.z, end.x
     for row in range(X.shape[1]):

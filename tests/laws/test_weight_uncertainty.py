@@ -111,7 +111,6 @@ def test_draws_have_the_weights_variance_on_top_of_their_own(size: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="step sizes are fitted to the first draw of the weights alone", strict=True)
 def test_chains_move_under_every_draw_of_the_weights() -> None:
     """False alarms: about 1e-4. A step that one draw of the weights likes is too long for another."""
     judge(variance_p(2000, 49, WIDE_SD))

@@ -15,7 +15,7 @@ from missbgm.bgm.joint import Model, Terms
 from missbgm.bgm.likelihood import Columns
 from missbgm.randomness import Seeds
 from missbgm.sample import gibbs
-from missbgm.sample.gibbs import Chains, Kernels, Trace, autoregressive, hamiltonian, sweeps
+from missbgm.sample.gibbs import Adaptation, Chains, Kernels, Trace, autoregressive, hamiltonian, sweeps
 
 Array = NDArray[Any]
 KINDS = ["autoregressive", "hmc"]
@@ -196,7 +196,7 @@ def swept(
     n = setting.x.shape[1]
     chains = Chains.start(jnp.asarray(setting.z), jnp.asarray(setting.x), 0.4) if chains is None else chains
     seeds = Seeds(KEY, np.arange(n, dtype=np.uint32), np.uint32(0))
-    numbers = (np.int32(first), np.int32(n_adapt), np.float32(0.6))
+    numbers = (np.int32(first), Adaptation(np.int32(0), np.int32(n_adapt)), np.float32(0.6))
     kernels = Kernels(3, kind, 0.75)
     return sweeps(setting.model, chains, setting.observed, seeds, *numbers, length=length, kernels=kernels)
 

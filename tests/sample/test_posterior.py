@@ -322,7 +322,7 @@ def test_new_rows_are_completed_and_then_refined(rows: Rows, inverse: Inverse) -
     got = moved(rows, inverse)
     observed = jnp.asarray(rows.observed.T)
     z, x = complete(MODEL, inverse, jnp.asarray(rows.x.T), observed)
-    expected = refine(MODEL, Local.start(z, x), observed, Rates.of(CONFIG), np.int32(20))
+    expected = refine(MODEL, Local.start(z, x), observed, Rates.of(CONFIG, 1), np.int32(20))
     np.testing.assert_allclose(got.z, expected.z.T, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(got.x, expected.x.T, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(got.x[rows.observed], rows.x[rows.observed])

@@ -90,8 +90,7 @@ def fit(task: Task) -> AlternateFit:
     trained = _trained(rng, alternate.start(warm.model, warm.z, warm.x), observed, codec, task)
     told = {UNSETTLED: not warm.finite, DIVERGED: trained.status == "diverged"}
     warnings = tuple(text for text, holds in told.items() if holds)
-    model, rows = trained.state.model, trained.state.rows
-    z, x = np.asarray(rows.z), np.asarray(rows.x)
+    model, z, x = trained.estimate.model, np.asarray(trained.estimate.z), np.asarray(trained.estimate.x)
     inverse = start.Inverse.learn(z, np.asarray(to_features(model.columns, x)))
     return AlternateFit(
         task, codec, trained.history, warm.history, trained.status, warnings, model, z, x, inverse
@@ -102,11 +101,11 @@ def _trained(rng: Rng, state: alternate.State, observed: Pattern, codec: Codec, 
     truth = task.truth
     with progress("fitting", task.verbose) as update:
 
-        def on_epoch(number: int, state: alternate.State, terms: dict[str, float]) -> dict[str, float]:
+        def on_epoch(number: int, estimate: loop.Estimate, terms: dict[str, float]) -> dict[str, float]:
             update(number + 1, task.config.epochs, f"objective {terms['objective']:.4f}")
             if truth is None:
                 return {}
-            completed = codec.decode_table(np.asarray(state.rows.x), task.table)
+            completed = codec.decode_table(np.asarray(estimate.x), task.table)
             return {"rmse": rmse(completed, truth, task.table)}
 
         return loop.train(rng, state, jnp.asarray(observed), task.config, on_epoch)

@@ -44,8 +44,9 @@ class Rates(NamedTuple):
     penalty: Numbers
 
     @classmethod
-    def of(cls, config: Config) -> Self:
-        weight = config.kl_weight if config.use_bnn else config.weight_decay
+    def of(cls, config: Config, n_cells: int) -> Self:
+        """Losses are per cell; the divergence of uncertain weights, one a table, is shared out likewise."""
+        weight = config.kl_weight / n_cells if config.use_bnn else config.weight_decay
         numbers = (config.lr_z, config.lr_x, config.lr_theta, config.lr_phi, config.beta, weight)
         return cls(*(np.float32(number) for number in numbers))
 

@@ -18,6 +18,7 @@ from missbgm.bgm.joint import Model
 from missbgm.bgm.networks import Critic, Generator, Moments, Perceptron, is_uncertain, penalty
 from missbgm.compiling import FOR_ONE_RUN, compiled
 from missbgm.config import Config, EgmInit
+from missbgm.fit.alternate import Rates
 from missbgm.types import Features, Latent, RandomKey, Rng, Scalar, Tree, new_key
 
 REAL, FAKE = 0.9, 0.1
@@ -171,7 +172,7 @@ def pretrain(rng: Rng, model: Model, table: Array, config: Config) -> tuple[Mode
     Returns the model with its pretrained generator, the encoded latent rows and the losses of every batch.
     """
     settings = config.egm_init
-    penalty_weight = np.float32(config.kl_weight if config.use_bnn else config.weight_decay)
+    penalty_weight = Rates.of(config, table.size).penalty
     players = Players.create(rng, model, settings)
     index = rng.integers(len(table), size=(settings.n_iter, 2, config.batch_size), dtype=np.int32)
     return play(

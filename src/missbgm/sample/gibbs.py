@@ -19,7 +19,7 @@ from missbgm.bgm.likelihood import Parameters
 from missbgm.compiling import IN_ONE_PIECE, compiled
 from missbgm.randomness import Seeds, as_normal, row_uniform
 from missbgm.sample.hmc import StepSize, acceptance_of, chosen, transition
-from missbgm.types import Latent, Observed, PerRow, Row, RowKeys
+from missbgm.types import Latent, Numbers, Observed, PerRow, Row, RowKeys
 
 
 class Kernels(NamedTuple):
@@ -42,6 +42,17 @@ class Chains(NamedTuple):
     def start(cls, z: Latent, x: Row, step_size: float) -> Self:
         steps = StepSize.start(step_size, z.shape[1])
         return cls(z, x, steps, steps)
+
+    def adapting_anew(self) -> "Chains":
+        """The same rows, for another density: what was a good step size need not be one there."""
+        return self._replace(z_step=self.z_step.restarted(), x_step=self.x_step.restarted())
+
+
+class Adaptation(NamedTuple):
+    """Sweeps from number `first` up to `end` adapt step sizes."""
+
+    first: Numbers
+    end: Numbers
 
 
 class Trace(NamedTuple):
@@ -109,12 +120,12 @@ def sweep(
     observed: Observed,
     row_keys: RowKeys,
     number: Array,
-    n_adapt: Array,
+    adaptation: Adaptation,
     beta: Array,
     kernels: Kernels,
 ) -> tuple[Chains, Trace]:
-    """One sweep of every row; step sizes adapt before sweep `n_adapt` and are frozen from it on."""
-    adapting = number < n_adapt
+    """One sweep of every row; step sizes are frozen when their adaptation has ended."""
+    adapting, age = number < adaptation.end, number - adaptation.first
     keys = jax.vmap(lambda key: jax.random.fold_in(key, number))(row_keys)
     d, p = len(chains.z), len(chains.x)
     uniform = row_uniform(keys, d + p + 2)
@@ -141,8 +152,8 @@ def sweep(
 
     x = update_classes(model, parameters, x, observed, beta, draw)
     target = kernels.target_accept
-    z_step = chosen(adapting, chains.z_step.adapted(z_acceptance, number, target), chains.z_step)
-    x_step = chosen(adapting, chains.x_step.adapted(x_acceptance, number, target), chains.x_step)
+    z_step = chosen(adapting, chains.z_step.adapted(z_acceptance, age, target), chains.z_step)
+    x_step = chosen(adapting, chains.x_step.adapted(x_acceptance, age, target), chains.x_step)
     terms = Terms(
         log_prior(point.position),
         model.columns.log_prob(parameters, x),
@@ -158,7 +169,7 @@ def sweeps(
     observed: Observed,
     seeds: Seeds,
     first: Array,
-    n_adapt: Array,
+    adaptation: Adaptation,
     beta: Array,
     *,
     length: int,
@@ -168,6 +179,6 @@ def sweeps(
     row_keys = seeds.row_keys()
 
     def step(chains: Chains, number: Array) -> tuple[Chains, Trace]:
-        return sweep(model, chains, observed, row_keys, number, n_adapt, beta, kernels)
+        return sweep(model, chains, observed, row_keys, number, adaptation, beta, kernels)
 
     return jax.lax.scan(step, chains, first + jnp.arange(length, dtype=first.dtype))

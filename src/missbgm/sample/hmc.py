@@ -29,6 +29,11 @@ class StepSize(NamedTuple):
         log_step = np.full(n_rows, np.log(step_size), np.float32)
         return cls(log_step, log_step, np.zeros_like(log_step), log_step + np.float32(np.log(10)))
 
+    def restarted(self) -> "StepSize":
+        """A fresh search from where the last one ended."""
+        found = self.log_average
+        return StepSize(found, found, jnp.zeros_like(found), found + np.float32(np.log(10)))
+
     def adapted(self, acceptance: PerRow, number: Array, target: float) -> "StepSize":
         """The state after sweep `number` (from 0) accepted with these probabilities."""
         t = number + 1.0

@@ -19,7 +19,7 @@ from missbgm.fit.alternate import Rows as Local
 from missbgm.fit.start import Inverse, complete
 from missbgm.randomness import Seeds
 from missbgm.sample.check import Check, Weighing, checked
-from missbgm.sample.gibbs import Chains, Kernels, Trace, sweeps
+from missbgm.sample.gibbs import Adaptation, Chains, Kernels, Trace, sweeps
 from missbgm.types import RandomKey
 
 ADAPT_SHARE = 0.8  # of the burn-in
@@ -87,7 +87,7 @@ def cut(rows: Rows) -> list[tuple[Rows, int]]:
 
 def moved_to_mode(model: Model, inverse: Inverse, rows: Rows, config: Config) -> Rows:
     """New rows moved to a mode of their latent row and missing cells, the networks fixed."""
-    centre, rates = model.at_mean(), Rates.of(config)
+    centre, rates = model.at_mean(), Rates.of(config, rows.x.size)
     n_steps = np.int32(config.test_epochs * config.n_inner_steps)
     parts = []
     for block, n_real in cut(rows):
@@ -159,13 +159,15 @@ def run_chain(
     observed = np.ascontiguousarray(block.observed.T)
     chains = Chains.start(jnp.asarray(block.z.T), jnp.asarray(block.x.T), settings.step_size)
     kernels = Kernels(settings.n_leapfrog, settings.x_kernel, settings.target_accept)
-    n_adapt, weight = np.int32(ADAPT_SHARE * settings.burn_in), np.float32(beta)
+    weight = np.float32(beta)
     number = 0
     for stage in stages:
+        chains = chains.adapting_anew() if number else chains
+        adaptation = Adaptation(np.int32(number), np.int32(number + ADAPT_SHARE * stage.discarded))
         n_sweeps = stage.discarded + stage.kept * settings.thin
         length = segment_length(n_sweeps, block.x.size)
         for first in range(0, n_sweeps, length):
-            given = (stage.model, chains, observed, seeds, np.int32(number), n_adapt, weight)
+            given = (stage.model, chains, observed, seeds, np.int32(number), adaptation, weight)
             with _COMPILING:  # the call returns at once; two threads must not compile the same program
                 chains, trace = sweeps(*given, length=length, kernels=kernels)
             number += length
