@@ -1,6 +1,7 @@
-"""Small factor models of every family, set by hand, and what quadrature in double precision says of them.
+"""Small models of every family, set by hand, and what quadrature in double precision says of them.
 
-A line in `FAMILIES` enrols a mechanism in every law that is run over this registry.
+A line in `FAMILIES` enrols a mechanism in every law of one component, and with that in every law of mixtures:
+`MIXTURES` has each family with each number of components in `COMPONENTS`.
 """
 
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from missbgm.bgm.factor import SCALE_FLOOR, Assumed, Factor, probits
+from missbgm.bgm.factor import SCALE_FLOOR, Assumed, Factor, Mixture, probits
 
 Array = NDArray[np.float64]
 
@@ -17,10 +18,12 @@ LIMIT = 0.4
 # The probability that a cell is observed given its value and the latent row's part in it: written from the
 # definition of each mechanism, and independent of the package's affine probits.
 FAMILIES = ("mcar", "ignorable", "selfmask", "selection", "below", "above")
+COMPONENTS = (1, 2)
+MIXTURES = tuple((family, n) for n in COMPONENTS for family in FAMILIES)
 
 
 class Case(NamedTuple):
-    """A model of p columns of one family, and its numbers in double precision."""
+    """One component of p columns of one family, and its numbers in double precision."""
 
     family: str
     model: Factor
@@ -107,6 +110,79 @@ def case_of(family: str, p: int = 4, d: int = 2, seed: int = 0, strength: float 
     weight, bias, log_scale, intercept, coupling, deviation, shared = (a.astype(float) for a in single)
     scale = SCALE_FLOOR + np.exp(log_scale)
     return Case(family, model, assumed, weight, bias, scale, intercept, coupling, shared[0] + deviation)
+
+
+class Mixed(NamedTuple):
+    """Several components of one family; what masks a cell is the same in all but for the coupling."""
+
+    parts: tuple[Case, ...]
+    share: Array
+    model: Mixture
+    assumed: Assumed
+
+    @property
+    def p(self) -> int:
+        return self.parts[0].p
+
+    @property
+    def size(self) -> int:
+        return len(self.parts)
+
+    def simulate(self, rng: np.random.Generator, n: int) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """Components of rows; complete rows and patterns, features first."""
+        component = rng.choice(self.size, n, p=self.share)
+        drawn = [part.simulate(rng, n)[1:] for part in self.parts]
+        x, observed = (np.stack(each)[component, :, np.arange(n)].T for each in zip(*drawn, strict=True))
+        return component, x, observed
+
+    def coded(self, n: int, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """A table as the package sees it, rows first, 0 in missing cells."""
+        _, x, observed = self.simulate(np.random.default_rng(seed), n)
+        return np.where(observed, x, 0).T.astype(np.float32), observed.T.copy()
+
+    def log_joint(self, z: Array, x: Array, observed: Any) -> Array:
+        """log p(component, z, x_obs, r) of each component, at latent rows of rows, features first."""
+        each = [log_joint_fast(part, z, x, observed) for part in self.parts]
+        return np.log(self.share)[:, None] + np.array(each)
+
+    def log_evidence(self, x: Array, observed: Any) -> Array:
+        """log p(component, x_obs, r) of each component for one row, on a grid that is exact to 1e-6."""
+        d = self.parts[0].weight.shape[1]
+        axis = np.linspace(-6, 6, 121 if d == 2 else 481)
+        grid = np.stack([a.ravel() for a in np.meshgrid(*[axis] * d)])
+        many = [np.repeat(np.asarray(a)[:, None], grid.shape[1], axis=1) for a in (x, observed)]
+        return special.logsumexp(self.log_joint(grid, *many), axis=1) + d * np.log(axis[1] - axis[0])
+
+
+def mixed_of(family: str, n_components: int = 1, p: int = 4, d: int = 2, seed: int = 0, **given: Any) -> Mixed:
+    """Components of a family with random parameters of moderate size; the last ones are rarer."""
+    cases = [case_of(family, p, d, seed + 100 * k, **given) for k in range(n_components)]
+    first = cases[0]
+    parts = tuple(
+        case._replace(
+            model=Factor(
+                case.model.weight,
+                case.model.bias,
+                case.model.log_scale,
+                first.model.intercept,
+                case.model.coupling,
+                first.model.deviation,
+                first.model.shared,
+            ),
+            intercept=first.intercept,
+            strength=first.strength,
+        )
+        for case in cases
+    )
+    share = np.arange(n_components, 0, -1) / (n_components * (n_components + 1) / 2)
+    stacked = [
+        np.stack([getattr(part.model, name) for part in parts])
+        for name in ("weight", "bias", "log_scale", "coupling")
+    ]
+    mechanism = first.model.intercept, first.model.deviation, first.model.shared
+    # A constant on the logarithmic scale is nothing.
+    model = Mixture(np.float32(np.log(share) + 0.7), *stacked, *mechanism)
+    return Mixed(parts, share, model, first.assumed)
 
 
 def log_joint(case: Case, z: Array, x: Array, observed: Any) -> Array:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from factors import FAMILIES, LIMIT, case_of, log_joint
-from missbgm.bgm.factor import Assumed, Prior, probits
+from factors import COMPONENTS, FAMILIES, LIMIT, MIXTURES, case_of, log_joint, mixed_of
+from missbgm.bgm.factor import SCALE_FLOOR, Assumed, Prior, probits
 from missbgm.bgm.joint import log_marginal
 
 Z = np.random.default_rng(5).standard_normal((2, 7))
@@ -76,11 +76,37 @@ def test_families_are_told_apart_by_numbers_alone():
     np.testing.assert_array_equal(assumed.limit, np.arange(6.0))
 
 
-def test_the_penalty_is_minus_the_log_of_the_normal_priors():
-    case, prior = case_of("selection"), Prior()
-    gradient = jax.grad(prior.penalty)(case.model)
-    np.testing.assert_allclose(gradient.weight, prior.weight * case.model.weight, rtol=1e-6)
-    np.testing.assert_allclose(gradient.coupling, prior.coupling * case.model.coupling, rtol=1e-6)
-    np.testing.assert_allclose(gradient.deviation, prior.deviation * case.model.deviation, rtol=1e-6)
-    np.testing.assert_allclose(gradient.shared, prior.shared * case.model.shared, rtol=1e-6)
+@pytest.mark.parametrize(("family", "n_components"), MIXTURES)
+def test_a_mixture_is_its_components(family, n_components):
+    mixed = mixed_of(family, n_components)
+    assert mixed.model.size == n_components
+    np.testing.assert_allclose(np.exp(mixed.model.log_share), mixed.share, rtol=1e-6)
+    for k, case in enumerate(mixed.parts):
+        for found in (mixed.model.part(k), jax.tree.map(lambda a, k=k: a[k], mixed.model.parts)):
+            jax.tree.map(np.testing.assert_array_equal, found, case.model)
+
+
+def test_the_only_component_has_every_row():
+    np.testing.assert_array_equal(mixed_of("mcar").model.log_share, [0.0])
+
+
+@pytest.mark.parametrize("n_components", COMPONENTS)
+def test_the_penalty_is_minus_the_log_of_the_normal_priors(n_components):
+    model, prior = mixed_of("selection", n_components).model, Prior.of(1)
+    gradient = jax.grad(prior.penalty)(model)
+    for name in ("weight", "coupling", "deviation", "shared"):
+        expected = getattr(prior, name) * getattr(model, name)
+        np.testing.assert_allclose(getattr(gradient, name), expected, rtol=1e-6)
     assert not np.any(gradient.bias)
+    assert not np.any(gradient.log_scale)
+
+
+def test_the_penalty_of_several_components_has_priors_of_biases_noise_and_shares():
+    """The noise's prior is that of so many cells of a known variance, and the shares' that of so many rows."""
+    mixed, prior = mixed_of("selection", 2), Prior.of(2)
+    model, gradient = mixed.model, jax.grad(prior.penalty)(mixed.model)
+    np.testing.assert_allclose(gradient.bias, prior.bias * model.bias, rtol=1e-6)
+    scale = np.stack([case.scale for case in mixed.parts])
+    slope = prior.cells * (1 / scale - prior.variance / scale**3)  # of minus the log density in the scale
+    np.testing.assert_allclose(gradient.log_scale, slope * (scale - SCALE_FLOOR), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gradient.share, prior.rows * (2 * mixed.share - 1), rtol=1e-5)
