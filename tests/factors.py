@@ -130,8 +130,8 @@ class Mixed(NamedTuple):
 
     def simulate(self, rng: np.random.Generator, n: int) -> tuple[Array, Array, NDArray[np.bool_]]:
         """Components of rows; complete rows and patterns, features first."""
-        component = rng.choice(self.size, n, p=self.share)
         drawn = [part.simulate(rng, n)[1:] for part in self.parts]
+        component = rng.choice(self.size, n, p=self.share)
         x, observed = (np.stack(each)[component, :, np.arange(n)].T for each in zip(*drawn, strict=True))
         return component, x, observed
 
@@ -154,7 +154,9 @@ class Mixed(NamedTuple):
         return special.logsumexp(self.log_joint(grid, *many), axis=1) + d * np.log(axis[1] - axis[0])
 
 
-def mixed_of(family: str, n_components: int = 1, p: int = 4, d: int = 2, seed: int = 0, **given: Any) -> Mixed:
+def mixed_of(
+    family: str, n_components: int = 1, p: int = 4, d: int = 2, seed: int = 0, **given: Any
+) -> Mixed:
     """Components of a family with random parameters of moderate size; the last ones are rarer."""
     cases = [case_of(family, p, d, seed + 100 * k, **given) for k in range(n_components)]
     first = cases[0]

@@ -134,8 +134,8 @@ def _regressed(
     target = design @ (counted * x).T
     inverse = inverse_factor(moments + ridge)
     solution = transposed_times(inverse, times(inverse, target))
-    left = jnp.sum(counted * x**2, axis=1) - 2 * jnp.sum(solution * target, axis=0)
-    left += jnp.einsum("ip,ijp,jp->p", solution, moments, solution)
+    # What is left and the prior's part of the slopes, without which the objective would fall at times.
+    left = jnp.sum(counted * x**2, axis=1) - jnp.sum(solution * target, axis=0)
     count, cells = jnp.sum(counted, axis=1), prior.cells * prior.variance
     variance = (left + cells + FEWEST_CELLS) / (count + prior.cells + FEWEST_CELLS)
     return solution[:d].T, solution[d], jnp.maximum(variance, 1.5 * SCALE_FLOOR**2)
