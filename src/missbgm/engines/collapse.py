@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from missbgm.bgm.factor import Mixture
 from missbgm.engines.base import Fitted, Task
@@ -13,7 +14,7 @@ from missbgm.fit.analysis import Rows
 from missbgm.fit.choose import LADDER, Choice, chosen, named
 from missbgm.fit.folds import Fitter, View
 from missbgm.progress import progress
-from missbgm.sample.imputed import Amounts, draw_collapsed, log_prob
+from missbgm.sample.imputed import Amounts, draw_collapsed, log_prob, mean_of_draws
 from missbgm.summary.assumed import told
 from missbgm.summary.card import MechanismCard, card_of
 from missbgm.summary.draws import Draws
@@ -23,7 +24,8 @@ from missbgm.table.power import Power
 from missbgm.types import RandomKey, Rng, new_key
 
 FITTING, REFITTING, DRAWING = 1, 2, 3  # tell seeds apart
-BENT_DRAWS = 400  # behind a posterior mean on a transformed scale, where no formula gives it
+# Draws behind a posterior mean on a transformed scale, where no formula gives it: fewer where cells are many.
+BENT_DRAWS, BENT_CELLS = (50, 400), 10**9
 DIVERGED = (
     "the fit stopped being finite, and its answer cannot be used; lower collapse.lr, and look for columns "
     "with extreme values."
@@ -43,8 +45,19 @@ class CollapseFit(Fitted):
         return self.impute(self.task.table)
 
     def impute(self, table: Observations) -> Values:
-        draws = self._drawn(table, self._models(), BENT_DRAWS if self.codec.power else 0)
-        return draws.filled(draws.point("mean"))
+        if self.codec.power is None or self.choice is None:
+            draws = self._drawn(table, self._models(), 0)
+            return draws.filled(draws.point("mean"))
+        self.named.check(self.codec, table, self.task.names)
+        codes, observed = self.codec.encode(table)
+        n_draws = int(np.clip(BENT_CELLS // max((~observed).sum(), 1), *BENT_DRAWS))
+        amounts = Amounts(n_draws, self.task.config.collapse.n_proposals, "float32")
+        given = self._models(), self.choice.fitted.assumed, codes, observed, amounts
+        means = mean_of_draws(self._key(), *given, self._decode)
+        completed = self.codec.decode_table(np.zeros_like(codes), table)
+        row, place = np.nonzero(~observed)
+        completed[row, self.codec.order[place]] = means
+        return completed
 
     def draw(self, table: Observations, verbose: int) -> Draws:
         with progress("drawing", verbose) as update:
@@ -78,6 +91,9 @@ class CollapseFit(Fitted):
         observed = table.values[table.observed[:, column], column]
         names = self._label(at), self._mechanism(at)
         return card_of(*names, at, self.codec, observed, (fitted.model, self.refits), fitted.assumed)
+
+    def _decode(self, codes: NDArray[np.floating], places: NDArray[np.intp]) -> Values:
+        return self.codec.decode(codes, self.codec.order[places])
 
     def _models(self) -> tuple[Mixture, ...]:
         """What answers are spread over: the refits, or the one fit."""

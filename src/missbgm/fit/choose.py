@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from missbgm.bgm.factor import probits
 from missbgm.fit import guard
-from missbgm.fit.analysis import Rows
 from missbgm.fit.folds import Candidate, Fitted, Fitter, Folds, Judged, View
 from missbgm.types import Rng
 
 LADDER = (("mcar", 0.0), ("ignorable", 0.0), ("selfmask", 0.0), ("selection", -1.0), ("selection", 1.0))
 FEWEST_ROWS = 30  # below which held-out rows can compare nothing
+TIED = "in every column with missing cells some value is too common to judge the shape by"
 TOO_FEW = f"fewer than {FEWEST_ROWS} rows cannot compare mechanisms"
 
 OnCandidate = Callable[[int, int], None]
@@ -49,22 +49,29 @@ def chosen(
     rng: Rng,
     views: Sequence[View],
     fitter: Fitter,
-    ladder: Iterable[tuple[str, float]] = LADDER,
+    ladder: Sequence[tuple[str, float]] = LADDER,
     say: OnCandidate | None = None,
 ) -> Choice:
     """Score the ladder on every scale and choose by the rule of this module."""
-    rows = views[0].rows
-    n, p = np.asarray(rows.x).shape
+    x, observed = (np.asarray(part) for part in (views[0].rows.x, views[0].rows.observed))
+    n, p = x.shape
     if n < FEWEST_ROWS:
         return _unjudged(rng, views, fitter, ["selfmask"] * p)
-    rungs = list(ladder)
+    eligible = ~observed.all(axis=0) & guard.untied(x, observed)
+    selecting = any(sign for _, sign in ladder)
+    rungs = [(_selection_name(eligible, observed) if sign else name, sign) for name, sign in ladder]
+    rungs = [rung for rung in rungs if eligible.any() or not rung[1]]
     folds = Folds(rng, views, fitter, _counted(say, len(views) * len(rungs)))
-    candidates = _candidates(folds, rungs)
-    judged = {candidate: folds.judged(candidate, [candidate.family] * p) for candidate in candidates}
+    judged = {
+        candidate: folds.judged(
+            candidate, _families(eligible) if candidate.selects else [candidate.family] * p
+        )
+        for candidate in _candidates(folds, rungs)
+    }
     plain = _plain_choice(judged)
-    if not any(candidate.selects for candidate in candidates):
-        return _settled(folds, judged, plain, [plain.family] * p)
-    verdict = _selection(folds, judged, rows)
+    if not selecting or not eligible.any():
+        return _settled(folds, judged, plain, [plain.family] * p, TIED if selecting else "")
+    verdict = _selection(folds, judged, eligible, observed)
     table = {**judged, verdict.candidate: verdict.judged}
     if not verdict.accepted:
         return _settled(folds, table, plain, [plain.family] * p, verdict.reason)
@@ -169,20 +176,22 @@ class _Verdict(NamedTuple):
         return not self.reason
 
 
-def _selection(folds: Folds, judged: dict[Candidate, Judged], rows: Rows) -> _Verdict:
+def _selection_name(eligible: NDArray[np.bool_], observed: NDArray[np.bool_]) -> str:
+    """What a selection on residuals is called where the columns that cannot carry one are self-masked."""
+    every = (eligible == ~observed.all(axis=0)).all()
+    return "selection" if every else f"selection of {eligible.sum()} columns"
+
+
+def _selection(
+    folds: Folds,
+    judged: dict[Candidate, Judged],
+    eligible: NDArray[np.bool_],
+    observed: NDArray[np.bool_],
+) -> _Verdict:
     """Whether, on which scale and for which columns a selection on residuals is accepted."""
-    observed = np.asarray(rows.observed)
-    masked = ~observed.all(axis=0)
-    eligible = masked & guard.untied(np.asarray(rows.x), observed)
     best = _best(judged, lambda c: c.selects)
     verdict = _Verdict(best, eligible, judged[best])
-    if not eligible.any():
-        return verdict._replace(
-            reason="in every column with missing cells some value is too common to judge the shape by"
-        )
     rival = judged[_best(judged, lambda c: not c.selects)]
-    if (eligible != masked).any():
-        verdict = _mixed(folds, judged, eligible)
     reason, failing = _objection(folds, verdict, rival, observed)
     if not reason and failing.any() and (failing != verdict.columns).any():
         verdict = _mixed(folds, judged, verdict.columns & ~failing)
@@ -211,7 +220,8 @@ def _objection(
         told = f"gain {gain:.3f}, standard error {error:.3f}"
         return f"held-out rows are told no better with it: {told}", failing
     columns = np.flatnonzero(verdict.columns)
-    fit = guard.agreement(folds.uniforms(verdict.candidate, verdict.judged), observed, columns)
+    u = folds.uniforms(verdict.candidate, verdict.judged)
+    fit = guard.agreement(u, observed[folds.rows], columns)
     if fit.noise > guard.WORST_FIT**2:
         return "there are too few observed cells to check their shape", failing
     if fit.distance > guard.WORST_FIT:

@@ -16,10 +16,11 @@ from missbgm.types import Numbers, Rng, new_key
 
 Floats = NDArray[np.float64]
 
-N_FOLDS = 3
+N_FOLDS, NO_FOLD = 3, -1
 N_ANALYSED = 60  # iterations of EM
 N_PROPOSALS = 50  # of each held-out row
 MOST_COMPONENTS, ROWS_EACH = 32, 20  # of the ladder; fewer rows than that a component are too few
+ENOUGH_ROWS, ENOUGH_CELLS = 1_000, 5_000_000  # to begin with and to judge by
 HIDDEN, HIDING = 0.2, 10  # the share of held-out cells that is hidden, and what seeds it
 N_UNIFORMS = 4  # draws of each observed cell's uniform
 # Of the iterations and of the rate of a fit that begins afresh. Refits then spread as wide as fits nine times
@@ -84,13 +85,22 @@ class Fitter(NamedTuple):
     n_fold_iterations: int
 
     def started(self, rng: Rng, rows: Rows, usable: NDArray[np.intp], n_components: int) -> Start:
-        """Components of the usable rows, the pattern ignored."""
-        weight = np.zeros(len(rows.x), np.float32)
+        """Components of the usable rows, or of enough of them, the pattern ignored."""
+        n, p = rows.x.shape
+        weight = np.zeros(n, np.float32)
         weight[usable] = np.asarray(rows.weight)[usable]
-        guess = rng.normal(size=(rows.x.shape[1], self.z_dim)).astype(np.float32)
-        where = centres(rng, rows, usable, n_components)
-        prior = Prior.of(n_components)
-        return analysed(rows._replace(weight=weight), guess, where, prior, np.int32(N_ANALYSED))
+        few, most = np.arange(n), enough_rows(p)
+        if len(usable) > most:
+            few = np.sort(rng.choice(usable, most, replace=False))
+        taken = Rows(np.asarray(rows.x)[few], np.asarray(rows.observed)[few], weight[few])
+        guess = rng.normal(size=(p, self.z_dim)).astype(np.float32)
+        where = centres(rng, taken, np.flatnonzero(taken.weight), n_components)
+        start = analysed(taken, guess, where, Prior.of(n_components), np.int32(N_ANALYSED))
+        if len(few) == n:
+            return start
+        z = np.zeros((n, *start.z.shape[1:]), np.float32)
+        z[few] = start.z
+        return start._replace(z=z)
 
     def fitted(
         self,
@@ -154,19 +164,24 @@ class Fitter(NamedTuple):
         return Fitted(state.average, assumed, np.asarray(state.z), losses)
 
 
+def enough_rows(n_columns: int) -> int:
+    """How many rows of a long or wide table begin a fit and judge it: more would tell little more."""
+    return max(ENOUGH_ROWS, ENOUGH_CELLS // n_columns)
+
+
 def _mechanism(model: Mixture) -> tuple[object, ...]:
     return model.intercept, model.deviation, model.shared
 
 
 class Judged(NamedTuple):
-    """Held-out log density of every row, and what is needed to look at its observed cells."""
+    """Held-out log density of every judged row, and what is needed to look at its observed cells."""
 
     log_prob: Floats
     models: list[tuple[NDArray[np.intp], Fitted]]
 
 
 class Folds:
-    """Fits that leave a third of the rows out, and scores of those rows."""
+    """Fits that leave a third of the judged rows out, and scores of those rows."""
 
     def __init__(
         self,
@@ -177,34 +192,37 @@ class Folds:
     ) -> None:
         self.views = {view.transform: view for view in views}
         self.fitter, self.seed = fitter, int(rng.integers(2**63))
-        n = len(views[0].rows.x)
-        self.fold = np.random.default_rng(self.seed).permutation(n) % N_FOLDS
+        n, p = views[0].rows.x.shape
+        order = np.random.default_rng(self.seed).permutation(n)
+        self.fold = np.where(order < enough_rows(p), order % N_FOLDS, NO_FOLD)
+        self.rows = np.flatnonzero(self.fold != NO_FOLD)
         self._starts: dict[tuple[str, int, int], Start] = {}
         self._say, self._n_judged = say, 0
 
     def judged(self, candidate: Candidate, families: Sequence[str]) -> Judged:
-        """Score every row by the model that was fitted without it."""
+        """Score every judged row by the model that was fitted without it."""
         view = self.views[candidate.transform]
-        log_prob, models = np.zeros(len(self.fold)), []
+        log_prob, models = view.log_jacobian.copy(), []
         for number in range(N_FOLDS):
             held = np.flatnonzero(self.fold == number)
             fitted = self._fitted(view, candidate, families, number)
             models.append((held, fitted))
             for place, proposed in self._proposed(view, held, fitted):
-                log_prob[place] = np.asarray(proposed.log_prob)[: len(place)]
+                log_prob[place] += np.asarray(proposed.log_prob)[: len(place)]
         self._n_judged += 1
         if self._say:
             self._say(self._n_judged)
-        return Judged(log_prob + view.log_jacobian, models)
+        return Judged(log_prob[self.rows], models)
 
     def uniforms(self, candidate: Candidate, judged: Judged) -> Floats:
-        """Uniforms of every cell under the model that was fitted without its row: draws, rows, columns."""
+        """Uniforms of judged cells under the model fitted without their row: draws, rows, columns."""
         view = self.views[candidate.transform]
         x = np.asarray(view.rows.x)
-        u = np.zeros((N_UNIFORMS, *x.shape))
+        u = np.zeros((N_UNIFORMS, len(self.rows), x.shape[1]))
         for held, fitted in judged.models:
             for place, proposed in self._proposed(view, held, fitted):
-                u[:, place] = _uniforms(self._rng(place[0]), fitted, proposed, x[place])
+                drawn = _uniforms(self._rng(place[0]), fitted, proposed, x[place])
+                u[:, np.searchsorted(self.rows, place)] = drawn
         return u
 
     def whole(self, candidate: Candidate, families: Sequence[str]) -> Fitted:
@@ -241,7 +259,7 @@ class Folds:
         """
         if self.fitter.components:
             return self.fitter.components
-        view, most = list(self.views.values())[-1], min(MOST_COMPONENTS, len(self.fold) // ROWS_EACH)
+        view, most = list(self.views.values())[-1], min(MOST_COMPONENTS, len(self.rows) // ROWS_EACH)
         errors = {1: self._errors(view, 1)}
         best, tried = 1, 2
         while tried <= min(most, 4 * best):
@@ -255,12 +273,12 @@ class Folds:
 
     def _errors(self, view: View, n_components: int) -> Floats:
         """Mean squared error over the cells hidden from each row, by the components found without it."""
-        x, observed = np.asarray(view.rows.x), np.asarray(view.rows.observed)
+        x, observed = (np.asarray(a)[self.rows] for a in (view.rows.x, view.rows.observed))
         hidden = observed & (self._rng(HIDING).random(x.shape) < HIDDEN)
         guess = np.zeros(x.shape)
         for number in range(N_FOLDS):
             _, mean = told(self._started(view, number, n_components), x, observed & ~hidden)
-            held = self.fold == number
+            held = self.fold[self.rows] == number
             guess[held] = np.asarray(mean, np.float64)[held]
         return np.where(hidden, (x - guess) ** 2, 0).sum(axis=1)
 

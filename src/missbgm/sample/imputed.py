@@ -4,7 +4,7 @@ Latent rows come from weighted proposals where enough of them are effective, and
 Draws are spread over several models, so that they carry the uncertainty of the parameters.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 import jax.numpy as jnp
@@ -102,18 +102,58 @@ def draw_collapsed(
     gathered = _Gathered.empty(amounts, (~observed[incomplete]).sum(axis=1))
     if assumed is None:
         return gathered.sampled(1)
-    turns, starts = spread(amounts.n_draws, len(models)), range(0, len(incomplete), BLOCK)
+    turns = spread(amounts.n_draws, len(models))
+    for turn, start, block, latent in _visited(key, models, assumed, x, observed, amounts, say):
+        gathered.add(start, block, latent, moments(models[turn], assumed, latent.weighted))
+        drawn = _filled(block, models[turn], assumed, latent, len(turns[turn]))
+        gathered.keep(start, turns[turn], drawn)
+    return gathered.sampled(len(models))
+
+
+def mean_of_draws(
+    key: RandomKey,
+    models: Sequence[Mixture],
+    assumed: Assumed,
+    x: NDArray[np.float32],
+    observed: NDArray[np.bool_],
+    amounts: Amounts,
+    decode: Callable[[NDArray[np.floating], NDArray[np.intp]], NDArray[np.float64]],
+) -> NDArray[np.float64]:
+    """Means of decoded draws of the missing cells, row by row; no more than a block's draws are ever held.
+
+    ``decode(draws, columns)`` makes values of draws by cells.
+    """
+    incomplete = np.flatnonzero(~observed.all(axis=1))
+    ends = np.concatenate([[0], np.cumsum((~observed[incomplete]).sum(axis=1))])
+    total = np.zeros(ends[-1])
+    n_draws = -(-amounts.n_draws // len(models))
+    for turn, start, block, latent in _visited(key, models, assumed, x, observed, amounts, None):
+        drawn = _filled(block, models[turn], assumed, latent, n_draws)
+        cells = slice(ends[start], ends[start] + len(block.row))
+        total[cells] += decode(drawn, block.column).sum(axis=0)
+    return total / (n_draws * len(models))
+
+
+def _visited(
+    key: RandomKey,
+    models: Sequence[Mixture],
+    assumed: Assumed,
+    x: NDArray[np.float32],
+    observed: NDArray[np.bool_],
+    amounts: Amounts,
+    say: Callable[[int, int], None] | None,
+) -> Iterator[tuple[int, int, "_Block", Latents]]:
+    """Latent rows of all incomplete rows under every model: the model's number, the first row's, and both."""
+    incomplete = np.flatnonzero(~observed.all(axis=1))
+    starts = range(0, len(incomplete), BLOCK)
     for turn, model in enumerate(models):
         for number, start in enumerate(starts):
             place = incomplete[start : start + BLOCK]
             block = _block(key, turn, place, x, observed)
             parts = block.keys, model, assumed, block.x, block.observed
-            latent = latents(*parts, len(place), amounts.n_proposals)
-            gathered.add(start, block, latent, moments(model, assumed, latent.weighted))
-            gathered.keep(start, turns[turn], _filled(block, model, assumed, latent, len(turns[turn])))
+            yield turn, start, block, latents(*parts, len(place), amounts.n_proposals)
             if say:
                 say(turn * len(starts) + number + 1, len(models) * len(starts))
-    return gathered.sampled(len(models))
 
 
 def log_prob(

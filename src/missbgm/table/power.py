@@ -10,7 +10,7 @@ from missbgm.table.array import Pattern, Values
 LEAST, GREATEST = -3.0, 5.0
 N_HALVINGS = 40
 GOLDEN = (np.sqrt(5) - 1) / 2
-MOST_ROWS = 4_000
+MOST_ROWS, MOST_CELLS, FEWEST_ROWS = 4_000, 4_000_000, 1_000  # that exponents are found from
 BEYOND = 0.3  # of a column's observed range: how far outside of it a decoded draw may lie
 
 
@@ -42,8 +42,9 @@ class Power(NamedTuple):
         """
         values: Values = np.where(observed, x, 0.0).astype(np.float64)
         rows = np.arange(len(values))
-        if len(rows) > MOST_ROWS:
-            rows = rng.choice(rows, MOST_ROWS, replace=False)
+        most = max(FEWEST_ROWS, min(MOST_ROWS, MOST_CELLS // values.shape[1]))
+        if len(rows) > most:
+            rows = rng.choice(rows, most, replace=False)
         exponent = _most_likely(values[rows], observed[rows])
         bent = transformed(values, exponent)
         mean, sd = _moments(bent, observed)
