@@ -291,6 +291,7 @@ def test_a_fixed_number_of_components_is_kept_and_told() -> None:
     assert "raw mcar, 2 components" in summary
     assert "yeo-johnson selfmask, 2 components" in summary
     assert "raw selection- " in summary  # one component
+    assert "Density: a mixture of 2 linear components." in summary
     card = fixed.mechanism_card(2)
     assert ((card.probability >= 0) & (card.probability <= 1)).all()
 
