@@ -221,7 +221,8 @@ def test_cells_missing_by_chance_are_not_taken_for_a_cut() -> None:
     x = data["x_full"]
     gone = rng.random(x.shape) < 0.3
     gone[:, :5] = False
-    summary = MissBGM(settings(z_dim=5)).fit(np.where(gone, np.nan, x), verbose=0).summary()
+    quick = settings(z_dim=5, collapse={"n_refits": 0})  # refits decide nothing
+    summary = MissBGM(quick).fit(np.where(gone, np.nan, x), verbose=0).summary()
     assert "A selection on residuals was refused: " in summary
     assert "- selection" not in summary
 
@@ -291,6 +292,7 @@ def test_a_fixed_number_of_components_is_kept_and_told() -> None:
     assert "raw mcar, 2 components" in summary
     assert "yeo-johnson selfmask, 2 components" in summary
     assert "raw selection- " in summary  # one component
+    assert "Density: a mixture of 2 linear components." in summary
     card = fixed.mechanism_card(2)
     assert ((card.probability >= 0) & (card.probability <= 1)).all()
 
@@ -327,7 +329,7 @@ def test_refits_make_imputations_of_a_short_table_differ_more() -> None:
     """Means over a column's missing cells: what its parameters are uncertain by is common to these cells."""
     variances = []
     for n_refits in (0, 10):
-        chosen = {"n_refits": n_refits, "transform": "raw", "n_iter": 400}
+        chosen = {"n_refits": n_refits, "transform": "raw", "n_iter": 400, "components": 1}
         model = fit(DATA[:40], missingness="mcar", collapse=chosen, posterior={"n_mcmc": 400})
         model.predict(verbose=0)
         columns = model.draws_.index[:, 1]
@@ -368,7 +370,9 @@ def test_few_rows_are_answered_without_a_comparison(n: int) -> None:
 @pytest.mark.parametrize(("p", "z_dim"), [(1, 3), (3, 12)])
 def test_more_latent_dimensions_than_columns_do_no_harm(p: int, z_dim: int) -> None:
     data = DATA[:60, 1 : p + 1].copy()
-    model = fit(data, z_dim=z_dim, missingness="mcar", collapse={"transform": "raw", "n_refits": 0})
+    # Programs of twelve dimensions are long to compile: one of them.
+    chosen = {"transform": "raw", "n_refits": 0, "components": int(z_dim > 3)}
+    model = fit(data, z_dim=z_dim, missingness="mcar", collapse=chosen)
     assert model.status_ == "finished"
     assert np.isfinite(model.predict(verbose=0)[0]).all()
     assert np.isfinite(model.log_prob()).all()

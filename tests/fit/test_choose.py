@@ -202,6 +202,14 @@ def test_few_rows_are_not_compared() -> None:
     found = chosen(np.random.default_rng(0), views(n=FEWEST_ROWS - 1), FITTER)
     assert found.families == ["selfmask"] * P
     assert "fewer than 30 rows" in found.refused
+    assert found.fitted.model.size == 1
+
+
+def test_few_rows_have_as_many_components_as_were_fixed() -> None:
+    given = np.random.default_rng(0), views(n=FEWEST_ROWS - 1), FITTER._replace(components=2)
+    assert chosen(*given).fitted.model.size == 2
+    assert named(*given, ["mcar"] * P, "mcar").fitted.model.size == 2
+    assert named(*given, ["selection"] * P, "selection").fitted.model.size == 1
 
 
 def test_names_tell_scale_family_sign_and_number_of_components() -> None:
