@@ -182,7 +182,7 @@ def _view(name: str, codec: Codec, table: Observations, mechanisms: Named) -> Vi
     for place, limit in mechanisms.limits.items():
         limits[place] = codec.encode_values(np.array([limit]), place)[0]
     rows = Rows(codes, observed, np.ones(len(codes), np.float32))
-    return View(name, rows, codec.log_jacobian(table), limits)
+    return View(name, rows, codec.log_jacobian(table), limits, codec.power)
 
 
 def _fitter(task: Task) -> Fitter:

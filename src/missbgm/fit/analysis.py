@@ -72,13 +72,26 @@ def _of_all(start: Start, x: Row, observed: Observed) -> tuple[Explained, Array]
     return found, jax.nn.log_softmax(start.share)[:, None] + found.log_prob
 
 
+class Told(NamedTuple):
+    """What is said of rows: log p(x_obs), and mean and variance of every cell given x_obs; rows first."""
+
+    log_prob: PerRow
+    mean: Array
+    variance: Array
+
+
 @compiled(FOR_ONE_RUN)
-def told(start: Start, x: Array, observed: Array) -> tuple[PerRow, Array]:
-    """log p(x_obs) of rows, exactly, and the mean of every cell given x_obs; rows first."""
+def told(start: Start, x: Array, observed: Array) -> Told:
+    """What the components together say of rows, exactly."""
     found, log_weight = _of_all(start, x.T, observed.T)
+    share = jax.nn.softmax(log_weight, axis=0)[:, None]
     means = start.weight @ found.mean + start.bias[:, :, None]
-    mean = jnp.sum(jax.nn.softmax(log_weight, axis=0)[:, None] * means, axis=0)
-    return logsumexp(log_weight, axis=0), mean.T
+    n_components, p, d = start.weight.shape
+    outer = (start.weight[:, :, :, None] * start.weight[:, :, None, :]).reshape(n_components, p, d * d)
+    spreads = outer @ found.covariance.reshape(n_components, d * d, -1) + start.variance[:, :, None]
+    mean = jnp.sum(share * means, axis=0)
+    variance = jnp.sum(share * (spreads + (means - mean) ** 2), axis=0)
+    return Told(logsumexp(log_weight, axis=0), mean.T, variance.T)
 
 
 def centres(rng: Rng, rows: Rows, usable: NDArray[np.intp], n_components: int) -> NDArray[np.float32]:

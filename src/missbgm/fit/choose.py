@@ -104,8 +104,8 @@ def _candidates(folds: Folds, rungs: Iterable[tuple[str, float]]) -> list[Candid
 
     A selection has one: the shape of residuals identifies it, and several components have any shape.
     """
-    several = folds.n_components()
-    return [Candidate(scale, *rung, 1 if rung[1] else several) for scale in folds.views for rung in rungs]
+    several, scales = folds.n_components(), folds.scales()
+    return [Candidate(scale, *rung, 1 if rung[1] else several) for scale in scales for rung in rungs]
 
 
 def _counted(say: OnCandidate | None, total: int) -> Callable[[int], None] | None:

@@ -6,12 +6,14 @@ from typing import NamedTuple
 import equinox as eqx
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from missbgm.bgm.factor import Assumed, Mixture, Prior, probits
 from missbgm.fit import guard
 from missbgm.fit.analysis import Rows, Start, analysed, centres, told
 from missbgm.fit.collapse import batches, begun, estimate
 from missbgm.fit.laplace import Proposed, in_blocks
+from missbgm.table.power import Power
 from missbgm.types import Numbers, Rng, new_key
 
 Floats = NDArray[np.float64]
@@ -21,6 +23,7 @@ N_ANALYSED = 60  # iterations of EM
 N_PROPOSALS = 50  # of each held-out row
 MOST_COMPONENTS, ROWS_EACH = 32, 20  # of the ladder; fewer rows than that a component are too few
 ENOUGH_ROWS, ENOUGH_CELLS = 1_000, 5_000_000  # to begin with and to judge by
+QUANTILES = norm.ppf((np.arange(16) + 0.5) / 16)
 HIDDEN, HIDING = 0.2, 10  # the share of held-out cells that is hidden, and what seeds it
 N_UNIFORMS = 4  # draws of each observed cell's uniform
 # Of the iterations and of the rate of a fit that begins afresh. Refits then spread as wide as fits nine times
@@ -29,12 +32,20 @@ REFIT_SHARE, REFIT_RATE = 1 / 3, 2 / 3
 
 
 class View(NamedTuple):
-    """The table on one scale: coded rows, the log Jacobian of the coding, and known limits of columns."""
+    """The table on one scale: coded rows, log Jacobian of the coding, known limits, and the way back.
+
+    `power` is what bends the columns, or None.
+    """
 
     transform: str
     rows: Rows
     log_jacobian: Floats
     limits: Floats
+    power: Power | None = None
+
+    def unbent(self, codes: Floats) -> Floats:
+        """Codes of all columns, the last axis, on the scale that is not bent."""
+        return codes if self.power is None else self.power.decode(codes, np.arange(codes.shape[-1]))
 
 
 class Candidate(NamedTuple):
@@ -197,6 +208,7 @@ class Folds:
         self.fold = np.where(order < enough_rows(p), order % N_FOLDS, NO_FOLD)
         self.rows = np.flatnonzero(self.fold != NO_FOLD)
         self._starts: dict[tuple[str, int, int], Start] = {}
+        self._found: dict[tuple[str, int], Floats] = {}
         self._say, self._n_judged = say, 0
 
     def judged(self, candidate: Candidate, families: Sequence[str]) -> Judged:
@@ -254,12 +266,12 @@ class Folds:
         """How many components tell cells hidden from held-out rows best, the pattern ignored.
 
         Errors are squared: densities would reward components that sit on values which many cells share.
-        They are those on the last scale, for the number is that of the table. It doubles until it has failed
+        They are those of the last scale, for the number is that of the table. It doubles until it has failed
         twice, or once for certain, and several must beat one for certain.
         """
         if self.fitter.components:
             return self.fitter.components
-        view, most = list(self.views.values())[-1], min(MOST_COMPONENTS, len(self.rows) // ROWS_EACH)
+        view, most = self.views[self.scales()[-1]], min(MOST_COMPONENTS, len(self.rows) // ROWS_EACH)
         errors = {1: self._errors(view, 1)}
         best, tried = 1, 2
         while tried <= min(most, 4 * best):
@@ -272,15 +284,31 @@ class Folds:
         return best if _standardised(errors[1] - errors[best]) > guard.NEEDED_GAIN else 1
 
     def _errors(self, view: View, n_components: int) -> Floats:
-        """Mean squared error over the cells hidden from each row, by the components found without it."""
+        """Squared error over the cells hidden from each row, not bent, by the components found without it."""
+        key = view.transform, n_components
+        if key not in self._found:
+            self._found[key] = self._squared(view, n_components)
+        return self._found[key]
+
+    def _squared(self, view: View, n_components: int) -> Floats:
         x, observed = (np.asarray(a)[self.rows] for a in (view.rows.x, view.rows.observed))
         hidden = observed & (self._rng(HIDING).random(x.shape) < HIDDEN)
         guess = np.zeros(x.shape)
         for number in range(N_FOLDS):
-            _, mean = told(self._started(view, number, n_components), x, observed & ~hidden)
+            found = told(self._started(view, number, n_components), x, observed & ~hidden)
             held = self.fold[self.rows] == number
-            guess[held] = np.asarray(mean, np.float64)[held]
-        return np.where(hidden, (x - guess) ** 2, 0).sum(axis=1)
+            mean, sd = np.asarray(found.mean)[held], np.sqrt(np.asarray(found.variance)[held])
+            # A mean of equally likely values: on a bent scale the mean's code is not the codes' mean.
+            guess[held] = sum(view.unbent((mean + sd * q).astype(np.float64)) for q in QUANTILES) / len(
+                QUANTILES
+            )
+        return np.where(hidden, (view.unbent(x.astype(np.float64)) - guess) ** 2, 0).sum(axis=1)
+
+    def scales(self) -> list[str]:
+        """The scales worth comparing: all of them, less any that tells hidden cells worse for certain."""
+        errors = {name: self._errors(view, 1) for name, view in self.views.items()}
+        best = min(errors, key=lambda name: errors[name].mean())
+        return [name for name in errors if _standardised(errors[name] - errors[best]) <= guard.NEEDED_GAIN]
 
     def _proposed(
         self, view: View, held: NDArray[np.intp], fitted: Fitted
