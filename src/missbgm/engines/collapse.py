@@ -45,7 +45,7 @@ class CollapseFit(Fitted):
         return self.impute(self.task.table)
 
     def impute(self, table: Observations) -> Values:
-        if self.codec.power is None or self.choice is None:
+        if not self.codec.bends or self.choice is None:
             draws = self._drawn(table, self._models(), 0)
             return draws.filled(draws.point("mean"))
         self.named.check(self.codec, table, self.task.names)
@@ -128,7 +128,7 @@ def fit(task: Task) -> CollapseFit:
     """Choose or take a mechanism, fit it, and refit it under random weights of the rows."""
     _check_kinds(task)
     config = task.config
-    codec = Codec.learn(task.table, task.kinds)
+    codec = Codec.learn(task.table, task.kinds).bounded(task.table)
     mechanisms = Named.read(config.missingness, codec, task.table, task.names)
     if not len(codec.order):
         return CollapseFit(task, codec, {}, {}, "finished", (), mechanisms, None, ())

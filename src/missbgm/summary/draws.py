@@ -60,7 +60,7 @@ class Draws:
 
     def sd(self) -> Values:
         """Posterior standard deviation of every missing cell, from every sweep after burn-in."""
-        if self.codec.power is not None:
+        if self.codec.bends:
             return self._over_decoded(lambda values: values.std(axis=0))
         columns = self.index[:, 1]
         return self._placed(self.sampled.sd) * self.codec.scale[columns]
@@ -69,7 +69,7 @@ class Draws:
         """Posterior mean, median or mode of every missing cell; for classes always the most probable one."""
         if kind not in POINTS:
             raise ConfigError(f"point must be one of {', '.join(POINTS)}, got {kind!r}")
-        if kind == "mean" and self.codec.power is not None:
+        if kind == "mean" and self.codec.bends:
             return self._over_decoded(lambda values: values.mean(axis=0))
         summaries = {"median": cells.median, "mode": cells.half_sample_mode}
         coded = self.sampled.mean if kind == "mean" else summaries[kind](self._coded())

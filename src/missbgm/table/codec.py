@@ -1,7 +1,7 @@
 """Fitted coding of columns: scaling, class indices and the order in which the model sees them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from missbgm.table.power import Power
 Kind = Literal["gaussian", "bernoulli", "categorical"]
 Kinds = Sequence[Kind] | Mapping[int, Kind] | None
 KINDS: tuple[Kind, ...] = ("gaussian", "bernoulli", "categorical")
+PILED = 0.05  # the share of a column's observed cells at an end of it that makes the end a bound
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Codec:
         The sorted values of every discrete column.
     power
         A further transformation of the model's columns, or None.
+    bounds
+        Lowest and highest value of every column that a cell is filled with, or None.
     """
 
     order: NDArray[np.intp]
@@ -38,6 +41,7 @@ class Codec:
     scale: Values
     levels: Mapping[int, Values]
     power: Power | None = None
+    bounds: Values | None = None
 
     @classmethod
     def learn(cls, table: Observations, kinds: Kinds = None, *, standardize: bool = True) -> Self:
@@ -108,6 +112,26 @@ class Codec:
             )
         return index.astype(np.float64)
 
+    @property
+    def bends(self) -> bool:
+        """Whether the value of a mean of codes is not the mean of their values."""
+        return self.power is not None or self.bounds is not None
+
+    def bounded(self, table: Observations) -> Self:
+        """The same coding, which fills no cell beyond an end of its column where many cells lie.
+
+        A normal density knows no ends: it would go on beyond the zeros of a column of amounts.
+        """
+        low, high = (end(table.values, axis=0) for end in (np.nanmin, np.nanmax))
+        seen = table.observed.sum(axis=0)
+        bounds = np.array(
+            [
+                np.where((table.values == end).sum(axis=0) > PILED * seen, end, beyond)
+                for end, beyond in ((low, -np.inf), (high, np.inf))
+            ]
+        )
+        return replace(self, bounds=bounds) if np.isfinite(bounds).any() else self
+
     def decode(self, codes: NDArray[np.floating], columns: NDArray[np.intp]) -> Values:
         """Codes back to values; the last axis of `codes` runs along `columns` (of the table)."""
         if self.power is not None:
@@ -120,7 +144,7 @@ class Codec:
             cells = columns == j
             if self.scale[j] > 0 and cells.any():
                 decoded[..., cells] = levels[np.clip(codes[..., cells], 0, len(levels) - 1).astype(int)]
-        return decoded
+        return decoded if self.bounds is None else np.clip(decoded, *self.bounds[:, columns])
 
     def decode_table(self, codes: NDArray[np.floating], table: Observations) -> Values:
         """A completed table: observed cells as they came, missing ones decoded."""
