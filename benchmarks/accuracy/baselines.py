@@ -28,6 +28,17 @@ def chained_equations(holes: Table, seed: int) -> Table:
     return _as_table(IterativeImputer(max_iter=10, random_state=seed).fit_transform(holes))
 
 
+def extra_trees(holes: Table, seed: int) -> Table:
+    """A round-robin of extremely randomised trees, in scikit-learn's form."""
+    from sklearn.ensemble import ExtraTreesRegressor
+    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+    from sklearn.impute import IterativeImputer
+
+    trees = ExtraTreesRegressor(n_estimators=100, random_state=seed)
+    imputer = IterativeImputer(estimator=trees, max_iter=5, random_state=seed)
+    return _as_table(imputer.fit_transform(holes))
+
+
 def _as_table(completed: Any) -> Table:
     return np.asarray(completed, dtype=np.float64)
 

@@ -40,17 +40,17 @@ def run(case: Row) -> Row:
     data = simulate_mnar_oracle_data(case["n"], 50, missing_rate=case["rate"], seed=case["seed"])
     x, observed = _table(case, data)
     holes = hide(x, observed)
-    row = _answered("auto", holes, x, observed, case["seed"])
+    row = answered("auto", holes, x, observed, case["seed"])
     if case["case"] == SELF:
         hidden = x[~observed]
-        row["oracle"] = _rmse(data["oracle_mean"], hidden)
+        row["oracle"] = rmse(data["oracle_mean"], hidden)
         row["ratio"] = row["rmse"] / row["oracle"]
         width = (data["oracle_upper"] - data["oracle_lower"]).mean()
         row["width_ratio"] = row.pop("width") / float(width)
-        row["sd_rmse"] = _rmse(row.pop("sd"), data["oracle_sd"])
+        row["sd_rmse"] = rmse(row.pop("sd"), data["oracle_sd"])
     else:
         row.pop("sd")
-        row["ignorable"] = _answered("ignorable", holes, x, observed, case["seed"])["rmse"]
+        row["ignorable"] = answered("ignorable", holes, x, observed, case["seed"])["rmse"]
         row["ratio"] = row["rmse"] / row["ignorable"]
     return row
 
@@ -75,7 +75,8 @@ def _table(case: Row, data: Any) -> tuple[Any, Any]:
     return x, observed
 
 
-def _answered(missingness: str, holes: Any, x: Any, observed: Any, seed: int) -> Row:
+def answered(missingness: str, holes: Any, x: Any, observed: Any, seed: int) -> Row:
+    """What a fit under a mechanism reaches."""
     from missbgm import MissBGM
 
     settings = {"engine": "collapse", "missingness": missingness, "posterior": {"n_mcmc": N_DRAWS}}
@@ -88,7 +89,7 @@ def _answered(missingness: str, holes: Any, x: Any, observed: Any, seed: int) ->
     assumed = Counter(f for f, masked in zip(choice.families, (~observed).any(axis=0), strict=True) if masked)
     return {
         "rmse": model.evaluation_["rmse"],
-        "mean_rmse": _rmse(model.x_map_imputed_[~observed], x[~observed]),
+        "mean_rmse": rmse(model.x_map_imputed_[~observed], x[~observed]),
         "coverage": model.evaluation_["coverage"],
         "width": model.evaluation_["width"],
         "sd": model.draws_.sd(),
@@ -99,7 +100,8 @@ def _answered(missingness: str, holes: Any, x: Any, observed: Any, seed: int) ->
     }
 
 
-def _rmse(guess: Any, truth: Any) -> float:
+def rmse(guess: Any, truth: Any) -> float:
+    """Root mean squared error."""
     return float(((guess - truth) ** 2).mean() ** 0.5)
 
 

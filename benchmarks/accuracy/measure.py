@@ -10,19 +10,19 @@ Run from the repository's root. A case that has a row of the same commit is not 
 import argparse
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import nan
 from statistics import mean
 from typing import Any
 
-from benchmarks.accuracy import collapse
+from benchmarks.accuracy import collapse, real
 from benchmarks.accuracy.baselines import BASELINES
 from benchmarks.rows import ROOT, Row, append, cpu_seconds, provenance, read
 
 FILE = "accuracy.jsonl"
 SIMULATED = ("simulated", "bnn")
 TABLES = ("wine", "breast", "concrete")
-ALL = (*SIMULATED, *TABLES, *collapse.CASES)
+ALL = (*SIMULATED, *TABLES, *collapse.CASES, *real.CASES)
 SIZES, RATES, SIMULATED_SEEDS, MASK_SEEDS = (500, 1000, 5000), (0.3, 0.5, 0.7), (1, 2, 3), range(1, 11)
 
 MOST_ROWS_DRAWN = 1_100  # longer tables show their mode only: drawing costs six times the fit
@@ -45,6 +45,7 @@ def cases(names: list[str]) -> Iterator[Row]:
         {"case": name, "rate": 0.2, "seed": s} for name in TABLES if name in names for s in MASK_SEEDS
     )
     yield from collapse.cases(names)
+    yield from real.cases(names)
 
 
 def settings(case: Row) -> Any:
@@ -89,7 +90,7 @@ def run(case: Row) -> Row:
 
 
 def _key(row: Row) -> Row:
-    return {name: row.get(name) for name in ("case", "n", "rate", "shape", "seed", "commit")}
+    return {name: row.get(name) for name in ("case", "table", "n", "rate", "shape", "seed", "commit")}
 
 
 def _rmse(guess: Any, truth: Any) -> float:
@@ -110,6 +111,11 @@ def summarised(rows: list[Row]) -> None:
         print(f"{key[0]:<10}{key[1]:>6}{key[2]:>6}{len(same):>6}" + "".join(f"{x:>16.3f}" for x in means))
 
 
+def runner(case: Row) -> Callable[[Row], Row]:
+    """What runs a case."""
+    return next((kind.run for kind in (collapse, real) if case["case"] in kind.CASES), run)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="case", help=", ".join(ALL))
@@ -123,10 +129,10 @@ def main() -> None:
         done = [_key(row) for row in read(FILE)]
         for case in cases(given.names or [*ALL]):
             if _key(case | origin) not in done:
-                measured = collapse.run(case) if case["case"] in collapse.CASES else run(case)
-                append(FILE, case | measured | origin)
+                append(FILE, case | runner(case)(case) | origin)
     summarised(read(FILE))
     collapse.summarised(read(FILE))
+    real.summarised(read(FILE))
 
 
 if __name__ == "__main__":
