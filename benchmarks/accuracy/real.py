@@ -1,4 +1,4 @@
-"""Accuracy of the engine with integrated missing cells on real tables, beside simple methods on the same masks.
+"""Accuracy of the engine with integrated missing cells on real tables, beside simple methods on their masks.
 
 Masks by the paper's rule, completely at random, and by a strong rule of the cell's own value.
 """
@@ -47,9 +47,10 @@ def run(case: Row) -> Row:
 
 def _observed(case: Row, x: Any) -> Any:
     import numpy as np
-    from missbgm.datasets import ampute_mnar
     from scipy.optimize import brentq
     from scipy.special import expit
+
+    from missbgm.datasets import ampute_mnar
 
     if case["case"] == PAPER:
         return ampute_mnar(x, case["rate"], seed=case["seed"])
