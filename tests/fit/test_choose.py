@@ -9,9 +9,11 @@ import pytest
 from factors import mixed_of
 from missbgm.bgm.factor import Assumed
 from missbgm.fit import choose
+from missbgm.fit import folds as folds_module
 from missbgm.fit.analysis import Rows
 from missbgm.fit.choose import FEWEST_ROWS, LADDER, chosen, named
 from missbgm.fit.folds import ROWS_EACH, Candidate, Fitted, Fitter, Folds, Judged, View
+from missbgm.table.power import Power
 
 N, P = 300, 4
 FITTER = Fitter(2, 1, 0.03, 100, 60, 40)
@@ -278,7 +280,7 @@ def test_the_number_is_that_of_the_ladder_by_the_errors_alone(monkeypatch: pytes
             asked.append(n_components)
             return errors.get(n_components, 9.0) + 0.01 * np.roll(NOISE, n_components)
 
-        monkeypatch.setattr(Folds, "_errors", scripted)
+        monkeypatch.setattr(Folds, "_squared", scripted)
         return folds_of(views(n=N)[0]).n_components()
 
     assert found({1: 5, 2: 4, 4: 3, 8: 3.5}) == 4
@@ -316,3 +318,49 @@ def test_a_named_selection_has_one_component() -> None:
         np.random.default_rng(0), [clumps(90)], SHORT._replace(components=2), ["selection"] * P, "s"
     )
     assert found.fitted.model.size == 1
+
+
+def test_a_long_table_is_judged_by_enough_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folds_module, "ENOUGH_ROWS", 90)
+    monkeypatch.setattr(folds_module, "ENOUGH_CELLS", 90 * P)
+    view = views()[0]
+    folds = folds_of(view)
+    assert len(folds.rows) == 90
+    assert [int((folds.fold == number).sum()) for number in range(3)] == [30, 30, 30]
+    judged = folds.judged(Candidate("raw", "selfmask"), ["selfmask"] * P)
+    assert judged.log_prob.shape == (90,)
+    assert np.isfinite(judged.log_prob).all()
+    assert all(set(held) <= set(folds.rows) for held, _ in judged.models)
+    assert folds.uniforms(Candidate("raw", "selfmask"), judged).shape[1:] == (90, P)
+    # All rows are fitted, those that began no component from zero.
+    whole = folds.whole(Candidate("raw", "selfmask"), ["selfmask"] * P)
+    assert whole.z.shape[0] == N
+    assert whole.finite
+
+
+def test_a_scale_that_tells_hidden_cells_worse_for_certain_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def scripted(errors: dict[str, float]) -> list[str]:
+        def squared(self: Folds, view: View, n_components: int) -> Any:
+            return errors[view.transform] + 0.01 * np.roll(NOISE, len(view.transform))
+
+        monkeypatch.setattr(Folds, "_squared", squared)
+        return Folds(np.random.default_rng(0), views(("raw", "bent")), FITTER).scales()
+
+    assert scripted({"raw": 2.0, "bent": 1.0}) == ["bent"]
+    assert scripted({"raw": 1.0, "bent": 2.0}) == ["raw"]
+    assert scripted({"raw": 1.0, "bent": 1.0001}) == ["raw", "bent"]
+
+
+def test_errors_are_those_of_values_and_not_of_bent_codes() -> None:
+    view = views(family="ignorable")[0]
+    seen = np.asarray(view.rows.observed)
+    power = Power.learn(np.exp(np.asarray(view.rows.x, float)), seen, np.random.default_rng(0))
+    plain, bent = folds_of(view), folds_of(view._replace(power=power))
+    x = power.decode(np.asarray(view.rows.x, float), np.arange(P))
+    hidden = plain._errors(view, 1) > 0
+    found = bent._errors(view._replace(power=power), 1)
+    assert (found[hidden] != plain._errors(view, 1)[hidden]).any()
+    # What is hidden varies as decoded values do.
+    assert found.mean() < (np.where(seen, x - x[seen].mean(), 0) ** 2).sum(axis=1).mean()

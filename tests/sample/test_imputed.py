@@ -117,3 +117,19 @@ def test_log_probabilities_of_rows_do_not_depend_on_their_company():
     assert whole.shape == (300,)
     some = log_prob(KEY, mixed.model, mixed.assumed, x[:5], observed[:5], 40)
     np.testing.assert_allclose(some, whole[:5], atol=1e-5)
+
+
+@pytest.mark.parametrize("n_models", [1, 3])
+def test_means_of_draws_are_those_of_the_draws_that_are_not_kept(n_models):
+    mixed, x, observed = table(n=300)
+    models = (mixed.model,) * n_models
+    amounts = Amounts(24, 40, "float32")
+    kept = draw(mixed, x, observed, amounts, models).values[0].astype(float)
+    column = np.nonzero(~observed)[1]
+
+    def decode(draws, columns):
+        return np.exp(draws.astype(float)) + columns
+
+    given = KEY, models, mixed.assumed, x, observed, amounts
+    found = imputed.mean_of_draws(*given, decode)
+    np.testing.assert_allclose(found, np.exp(kept).mean(axis=0) + column, rtol=1e-6)

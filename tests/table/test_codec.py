@@ -224,3 +224,23 @@ def test_decode_takes_columns_of_the_table_and_any_leading_axes(mixed):
 def test_class_numbers_out_of_range_become_the_nearest_class(mixed, code, value):
     _, codec = mixed
     assert codec.decode(np.array([float(code)]), np.array([1])).tolist() == [value]
+
+
+def test_an_end_where_many_cells_lie_bounds_what_is_filled():
+    values = np.array([[0, 1.0, 2], [0, 2, 2], [3, 3, 2], [5, 4, 2], [np.nan, np.nan, np.nan]])
+    values = np.vstack([np.tile(values, (5, 1)), [[9, 0.5, 2], [9.5, 9, 2]]])
+    codec = Codec.learn(observations(values)).bounded(observations(values))
+    # Zeros are 10 of 22 cells; the single 0.5 and 9 are not 5 % of theirs, and the third column is constant.
+    np.testing.assert_array_equal(codec.bounds, [[0, -np.inf, -np.inf], [np.inf, np.inf, np.inf]])
+    assert codec.bends
+    decoded = codec.decode(np.array([[-9.0, -9.0], [1.0, 1.0]]), np.array([0, 1]))
+    np.testing.assert_allclose(decoded[0, 0], 0)
+    assert decoded[0, 1] < -9
+    np.testing.assert_allclose(decoded[1], codec.location[:2] + codec.scale[:2])
+
+
+def test_a_table_without_crowded_ends_has_no_bounds():
+    table = observations(np.random.default_rng(0).normal(size=(50, 2)))
+    codec = Codec.learn(table)
+    assert codec.bounded(table) is codec
+    assert not codec.bends

@@ -126,7 +126,7 @@ class Codec:
         seen = table.observed.sum(axis=0)
         bounds = np.array(
             [
-                np.where((table.values == end).sum(axis=0) > PILED * seen, end, beyond)
+                np.where((self.scale > 0) & ((table.values == end).sum(axis=0) > PILED * seen), end, beyond)
                 for end, beyond in ((low, -np.inf), (high, np.inf))
             ]
         )
