@@ -39,8 +39,9 @@ def run(case: Row) -> Row:
     holes, hidden, seed = hide(x, observed), x[~observed], case["seed"]
     row = answered("auto", holes, x, observed, seed)
     row.pop("sd")
-    row["ignorable"] = answered("ignorable", holes, x, observed, seed)["mean_rmse"]
-    row["ratio"] = row["mean_rmse"] / row["ignorable"]
+    row["impute_rmse"] = row.pop("mean_rmse")  # "mean" is a method here
+    row["ignorable"] = answered("ignorable", holes, x, observed, seed)["rmse"]
+    row["ratio"] = row["rmse"] / row["ignorable"]
     methods = METHODS if case["case"] == PAPER else {}
     return row | {f"{name}_rmse": rmse(f(holes, seed)[~observed], hidden) for name, f in methods.items()}
 
@@ -70,7 +71,7 @@ def summarised(rows: list[Row]) -> None:
     if not rows:
         return
     rows = [row for row in rows if row["commit"] == rows[-1]["commit"]]
-    columns = ("mean_rmse", "coverage", "ignorable", "ratio", "worst", *(f"{name}_rmse" for name in METHODS))
+    columns = ("rmse", "coverage", "ignorable", "ratio", "worst", *(f"{name}_rmse" for name in METHODS))
     print(f"{'case':<12}{'table':<10}{'seeds':>6}" + "".join(f"{name:>18}" for name in columns))
     for key in dict.fromkeys((row["case"], row["table"]) for row in rows):
         same = [row | {"worst": row["ratio"]} for row in rows if (row["case"], row["table"]) == key]
