@@ -305,10 +305,14 @@ class Folds:
         return np.where(hidden, (view.unbent(x.astype(np.float64)) - guess) ** 2, 0).sum(axis=1)
 
     def scales(self) -> list[str]:
-        """The scales worth comparing: all of them, less any that tells hidden cells worse for certain."""
-        errors = {name: self._errors(view, 1) for name, view in self.views.items()}
-        best = min(errors, key=lambda name: errors[name].mean())
-        return [name for name in errors if _standardised(errors[name] - errors[best]) <= guard.NEEDED_GAIN]
+        """The scales worth comparing: the plain one, and a bent one that tells hidden cells no worse.
+
+        A bent scale is never the only one: a cut bends what is observed, and only the plain one sees a cut.
+        """
+        plain, *bent = self.views.values()
+        worse = {view.transform: self._errors(view, 1) - self._errors(plain, 1) for view in bent}
+        kept = [name for name, gap in worse.items() if _standardised(gap) <= guard.NEEDED_GAIN]
+        return [plain.transform, *kept]
 
     def _proposed(
         self, view: View, held: NDArray[np.intp], fitted: Fitted
