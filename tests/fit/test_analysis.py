@@ -40,12 +40,25 @@ def in_full(start, x, observed):
     return log_prob, means
 
 
+def own_variances(start, k, observed):
+    """Variance of every missing cell of every row under one component, by hand."""
+    weight, variance = np.asarray(start.weight[k], float), np.asarray(start.variance[k], float)
+    covariance = weight @ weight.T + np.diag(variance)
+    found = np.tile(np.diag(covariance), (len(observed), 1))
+    for row, seen in enumerate(observed):
+        if seen.any():
+            across = covariance[:, seen]
+            gain = np.linalg.solve(covariance[np.ix_(seen, seen)], across.T).T
+            found[row] -= (gain * across).sum(axis=1)
+    return found
+
+
 @SIZES
 def test_what_is_told_of_rows_is_that_of_a_mixture_of_normals(n_components):
     mixed = mixed_of("mcar", n_components, p=5)
     start, (x, observed) = started(mixed), mixed.coded(40)
     observed[0], x[0] = False, 0
-    log_prob, mean = told(start, x, observed)
+    log_prob, mean, variance = told(start, x, observed)
     expected, means = in_full(start, x.astype(float), observed)
     weight = np.exp(expected - logsumexp(expected, axis=0))
     np.testing.assert_allclose(log_prob, logsumexp(expected, axis=0), atol=2e-4)
@@ -53,6 +66,9 @@ def test_what_is_told_of_rows_is_that_of_a_mixture_of_normals(n_components):
     np.testing.assert_allclose(
         found[~observed], (weight[:, :, None] * means).sum(axis=0)[~observed], atol=2e-4
     )
+    second = np.stack([own_variances(start, k, observed) for k in range(n_components)]) + means**2
+    spread = (weight[:, :, None] * second).sum(axis=0) - (weight[:, :, None] * means).sum(axis=0) ** 2
+    np.testing.assert_allclose(np.asarray(variance)[~observed], spread[~observed], atol=1e-3)
 
 
 def target(start, rows, prior):
