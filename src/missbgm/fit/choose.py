@@ -57,10 +57,10 @@ def chosen(
     n, p = np.asarray(rows.x).shape
     if n < FEWEST_ROWS:
         return _unjudged(rng, views, fitter, ["selfmask"] * p)
-    rungs = list(ladder)
+    rungs = [rung for rung in ladder if rung[0] != "selection" or _selectable(rows).any()]
     folds = Folds(rng, views, fitter, _counted(say, len(views) * len(rungs)))
     candidates = _candidates(folds, rungs)
-    judged = {candidate: folds.judged(candidate, [candidate.family] * p) for candidate in candidates}
+    judged = {candidate: folds.judged(candidate, _given(candidate.family, rows)) for candidate in candidates}
     plain = _plain_choice(judged)
     if not any(candidate.selects for candidate in candidates):
         return _settled(folds, judged, plain, [plain.family] * p)
@@ -133,6 +133,18 @@ def _settled(
     return Choice(best.transform, families, best.sign, table, refused, fitted)
 
 
+def _given(family: str, rows: Rows) -> list[str]:
+    """A family for each column: classes have no residual, and mask themselves where others select on it."""
+    n_discrete = rows.x.shape[1] - rows.n_continuous
+    return [family] * rows.n_continuous + ["selfmask" if family == "selection" else family] * n_discrete
+
+
+def _selectable(rows: Rows) -> NDArray[np.bool_]:
+    """Continuous columns with missing cells."""
+    continuous = np.arange(rows.x.shape[1]) < rows.n_continuous
+    return continuous & ~np.asarray(rows.observed).all(axis=0)
+
+
 def _families(selecting: NDArray[np.bool_]) -> list[str]:
     return ["selection" if chosen else "selfmask" for chosen in selecting]
 
@@ -172,7 +184,7 @@ class _Verdict(NamedTuple):
 def _selection(folds: Folds, judged: dict[Candidate, Judged], rows: Rows) -> _Verdict:
     """Whether, on which scale and for which columns a selection on residuals is accepted."""
     observed = np.asarray(rows.observed)
-    masked = ~observed.all(axis=0)
+    masked = _selectable(rows)
     eligible = masked & guard.untied(np.asarray(rows.x), observed)
     best = _best(judged, lambda c: c.selects)
     verdict = _Verdict(best, eligible, judged[best])
@@ -235,8 +247,8 @@ def _sharp(folds: Folds, verdict: _Verdict) -> _Verdict:
 
 def _slope(fitted: Fitted, columns: NDArray[np.bool_]) -> float:
     """Median steepness of the cut over some columns."""
-    correlation = probits(fitted.model.part(0), fitted.assumed).correlation
-    rho = np.abs(np.asarray(correlation, np.float64)[columns])
+    correlation = np.asarray(probits(fitted.model.part(0), fitted.assumed).correlation, np.float64)
+    rho = np.abs(correlation[columns[: len(correlation)]])
     return float(np.median(rho / np.sqrt(1 - rho**2)))
 
 

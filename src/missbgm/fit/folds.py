@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from missbgm.bgm.factor import Assumed, Mixture, Prior, probits
 from missbgm.fit import guard
 from missbgm.fit.analysis import Rows, Start, analysed, centres, told
+from missbgm.fit.classes import sources
 from missbgm.fit.collapse import batches, begun, estimate
 from missbgm.fit.laplace import Proposed, in_blocks
 from missbgm.types import Numbers, Rng, new_key
@@ -66,8 +68,8 @@ class Fitted(NamedTuple):
     @property
     def finite(self) -> bool:
         """Whether nothing stopped being a number."""
-        parts = (*(np.asarray(getattr(self.model, name)) for name in vars(self.model)), self.losses)
-        return all(bool(np.isfinite(part).all()) for part in parts)
+        parts = (*jax.tree.leaves(self.model), self.losses)
+        return all(bool(np.isfinite(np.asarray(part)).all()) for part in parts)
 
 
 class Fitter(NamedTuple):
@@ -85,6 +87,7 @@ class Fitter(NamedTuple):
 
     def started(self, rng: Rng, rows: Rows, usable: NDArray[np.intp], n_components: int) -> Start:
         """Components of the usable rows, the pattern ignored."""
+        rows = rows.as_features()
         weight = np.zeros(len(rows.x), np.float32)
         weight[usable] = np.asarray(rows.weight)[usable]
         guess = rng.normal(size=(rows.x.shape[1], self.z_dim)).astype(np.float32)
@@ -104,7 +107,7 @@ class Fitter(NamedTuple):
     ) -> Fitted:
         """Find parameters under a mechanism for each column."""
         observed = np.asarray(view.rows.observed)
-        assumed = Assumed.of(list(families), ~observed.all(axis=0), view.limits)
+        assumed = Assumed.of(list(families), ~observed.all(axis=0), view.limits, view.rows.classes)
         first = begun(start, assumed, observed[usable].mean(axis=0), sign)
         return self._run(rng, view.rows, usable, first, start.z, assumed, n_iterations, self.rate)
 
@@ -155,7 +158,7 @@ class Fitter(NamedTuple):
 
 
 def _mechanism(model: Mixture) -> tuple[object, ...]:
-    return model.intercept, model.deviation, model.shared
+    return model.intercept, model.deviation, model.shared, [block.effect for block in model.discrete]
 
 
 class Judged(NamedTuple):
@@ -198,9 +201,9 @@ class Folds:
         return Judged(log_prob + view.log_jacobian, models)
 
     def uniforms(self, candidate: Candidate, judged: Judged) -> Floats:
-        """Uniforms of every cell under the model that was fitted without its row: draws, rows, columns."""
+        """Uniforms under the model that was fitted without the row: draws, rows, continuous columns."""
         view = self.views[candidate.transform]
-        x = np.asarray(view.rows.x)
+        x = np.asarray(view.rows.x)[:, : view.rows.n_continuous]
         u = np.zeros((N_UNIFORMS, *x.shape))
         for held, fitted in judged.models:
             for place, proposed in self._proposed(view, held, fitted):
@@ -235,9 +238,10 @@ class Folds:
     def n_components(self) -> int:
         """How many components tell cells hidden from held-out rows best, the pattern ignored.
 
-        Errors are squared: densities would reward components that sit on values which many cells share.
-        They are those on the last scale, for the number is that of the table. It doubles until it has failed
-        twice, or once for certain, and several must beat one for certain.
+        Errors are squared, of classes those of their standardised numbers or indicators: densities would
+        reward components that sit on values which many cells share. They are those on the last scale, for the
+        number is that of the table. It doubles until it has failed twice, or once for certain, and several
+        must beat one for certain.
         """
         if self.fitter.components:
             return self.fitter.components
@@ -255,8 +259,9 @@ class Folds:
 
     def _errors(self, view: View, n_components: int) -> Floats:
         """Mean squared error over the cells hidden from each row, by the components found without it."""
-        x, observed = np.asarray(view.rows.x), np.asarray(view.rows.observed)
-        hidden = observed & (self._rng(HIDING).random(x.shape) < HIDDEN)
+        rows, place = view.rows.as_features(), sources(view.rows.n_continuous, view.rows.classes)
+        x, observed = np.asarray(rows.x), np.asarray(rows.observed)
+        hidden = observed & (self._rng(HIDING).random(view.rows.x.shape) < HIDDEN)[:, place]
         guess = np.zeros(x.shape)
         for number in range(N_FOLDS):
             _, mean = told(self._started(view, number, n_components), x, observed & ~hidden)

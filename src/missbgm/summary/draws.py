@@ -69,11 +69,14 @@ class Draws:
         """Posterior mean, median or mode of every missing cell; for classes always the most probable one."""
         if kind not in POINTS:
             raise ConfigError(f"point must be one of {', '.join(POINTS)}, got {kind!r}")
+        classes = self._discrete_cells()
         if kind == "mean" and self.codec.power is not None:
-            return self._over_decoded(lambda values: values.mean(axis=0))
+            found = self._over_decoded(lambda values: values.mean(axis=0))
+            if classes.any():
+                found[self._positions()[classes]] = self._commonest(classes)
+            return found
         summaries = {"median": cells.median, "mode": cells.half_sample_mode}
         coded = self.sampled.mean if kind == "mean" else summaries[kind](self._coded())
-        classes = self._discrete_cells()
         if classes.any():
             coded = coded.copy()
             coded[classes] = cells.commonest(self._coded()[:, classes])
@@ -99,6 +102,11 @@ class Draws:
         placed = self.codec.location[self.index[:, 1]]
         placed[self._positions()] = drawn
         return placed
+
+    def _commonest(self, classes: NDArray[np.bool_]) -> Values:
+        """The most frequent class of discrete cells, decoded."""
+        commonest = cells.commonest(self._coded()[:, classes])
+        return self.codec.decode(commonest, self._drawn_columns()[classes])
 
     def _coded(self) -> NDArray[np.floating]:
         return self.sampled.values.reshape(self.n_draws, -1)
