@@ -11,7 +11,7 @@ from missbgm.engines.mechanisms import Named, label
 from missbgm.errors import ConfigError
 from missbgm.fit.analysis import Rows
 from missbgm.fit.choose import LADDER, Choice, chosen, named
-from missbgm.fit.classes import codes_of
+from missbgm.fit.features import codes_of
 from missbgm.fit.folds import Fitter, View
 from missbgm.progress import progress
 from missbgm.sample.imputed import Amounts, draw_collapsed, log_prob

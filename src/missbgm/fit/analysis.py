@@ -1,6 +1,6 @@
 """EM for a mixture of factor analysers of the observed cells, pattern ignored: where every fit begins.
 
-Discrete columns take part as standardised numbers (`classes.py`).
+Discrete columns take part as standardised numbers (`features.py`).
 
 All of it is in closed form, and so is what it says of cells hidden from held-out rows, which decides on the
 number of components.
@@ -20,7 +20,7 @@ from missbgm.bgm.classes import Codes
 from missbgm.bgm.factor import SCALE_FLOOR, Prior
 from missbgm.bgm.likelihood import LOG_2PI
 from missbgm.compiling import FOR_ONE_RUN, compiled
-from missbgm.fit.classes import features, sources
+from missbgm.fit.features import features, sources
 from missbgm.types import Latent, Numbers, Observed, PerRow, Rng, Row
 
 N_POWERS = 12  # of a matrix, to find its leading directions

@@ -20,7 +20,7 @@ from missbgm.bgm.factor import SCALE_FLOOR, Assumed, Factor, Mixture, Prior, pro
 from missbgm.bgm.joint import log_marginal
 from missbgm.compiling import FOR_ONE_RUN, compiled
 from missbgm.fit.analysis import Rows, Start
-from missbgm.fit.classes import begun as first_blocks
+from missbgm.fit.features import begun as first_blocks
 from missbgm.fit.laplace import Mode, evaluated, log_volume, newton
 from missbgm.types import Latent, Numbers, Observed, PerRow, RandomKey, Rng, Row, Tree
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from missbgm.bgm.factor import Assumed, Mixture, Prior, probits
 from missbgm.fit import guard
 from missbgm.fit.analysis import Rows, Start, analysed, centres, told
-from missbgm.fit.classes import sources
 from missbgm.fit.collapse import batches, begun, estimate
+from missbgm.fit.features import sources
 from missbgm.fit.laplace import Proposed, in_blocks
 from missbgm.types import Numbers, Rng, new_key
 
@@ -158,7 +158,8 @@ class Fitter(NamedTuple):
 
 
 def _mechanism(model: Mixture) -> tuple[object, ...]:
-    return model.intercept, model.deviation, model.shared, [block.effect for block in model.discrete]
+    effects = (block.effect for block in model.discrete)
+    return model.intercept, model.deviation, model.shared, *effects
 
 
 class Judged(NamedTuple):

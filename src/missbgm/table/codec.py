@@ -115,8 +115,9 @@ class Codec:
     def encode_values(self, values: Values, place: int) -> Values:
         """Values of the column in one place of the model's order, coded."""
         codes = self._encode_cells(values, int(self.order[place]))
-        bent = self.power is not None and place < self.n_continuous
-        return codes if not bent else self.power.taken(place).encode(codes[:, None])[:, 0]
+        if self.power is None or place >= self.n_continuous:
+            return codes
+        return self.power.taken(place).encode(codes[:, None])[:, 0]
 
     def _encode_cells(self, cells: Values, column: int) -> Values:
         if column not in self.levels:
