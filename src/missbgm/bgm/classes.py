@@ -101,7 +101,7 @@ class Cells(NamedTuple):
     dead: Array  # (columns, classes)
     log_prob: Array  # of every class given the latent row
     log_posterior: Array  # and given what is observed of the cell
-    probit: Array  # whose normal probability is that of the pattern if the cell is of this class
+    probit: Array  # whose normal probability is that of the pattern, class aside: (columns, rows)
 
     @property
     def posterior(self) -> Array:
@@ -120,16 +120,25 @@ def known(
 ) -> Cells:
     """Every class of every cell, weighted by what is observed: its value, and whether it is there.
 
-    An observed cell has one class; a missing one has all, each with the probability to be missing.
+    An observed cell has one class; a missing one has all, each with the probability to be missing. That
+    depends on the latent row or on the class, never on both: the class adds the same in every row.
     """
     log_prob = block.log_prob(predictor, pattern.dead)
-    sign = jnp.where(observed, 1.0, -1.0)[:, None]
-    signed = sign * (probit[:, None] + pattern.effect[:, :, None])
+    signed = jnp.where(observed, probit, -probit)
+    seen, gone = (_added(pattern, sign)[:, :, None] for sign in (1.0, -1.0))
     classes = jnp.arange(log_prob.shape[1], dtype=x.dtype)[:, None]
-    excluded = observed[:, None] & (x[:, None] != classes)
-    joint = jnp.where(excluded, NEVER, log_prob + masked[:, None, None] * log_cdf(signed))
-    evidence = logsumexp(joint, axis=1)
-    return Cells(evidence, predictor, pattern.dead, log_prob, joint - evidence[:, None], signed)
+    present = observed[:, None]
+    added = masked[:, None, None] * jnp.where(present, seen, gone)
+    joint = jnp.where(present & (x[:, None] != classes), NEVER, log_prob + added)
+    within = logsumexp(joint, axis=1)
+    evidence = within + masked[:, None] * log_cdf(signed)
+    return Cells(evidence, predictor, pattern.dead, log_prob, joint - within[:, None], signed)
+
+
+def _added(pattern: Pattern, sign: float) -> Array:
+    """What a class adds to the log probability of the pattern, ``(columns, classes)``."""
+    base = sign * pattern.constant[:, None]
+    return log_cdf(base + sign * pattern.effect) - log_cdf(base)
 
 
 def at_latent(block: Block, pattern: Pattern, masked: Array, z: Array, x: Row, observed: Observed) -> Cells:
@@ -150,11 +159,10 @@ def derivatives(
 ) -> Derivatives:
     """Derivatives of the cells' log density in the latent row; see `Block.information`."""
     d = block.slope.shape[-1]
-    steep, posterior = hazard(cells.probit), cells.posterior
-    sign = jnp.where(observed, 1.0, -1.0)
-    on_probit = sign * masked[:, None] * jnp.sum(posterior * steep, axis=1)
     # A pattern depends on the latent row or on the cell's class, never on both: nothing is mixed here.
-    curved = masked[:, None] * jnp.sum(posterior * steep * (steep + cells.probit), axis=1)
+    steep = masked[:, None] * hazard(cells.probit)
+    on_probit = jnp.where(observed, steep, -steep)
+    curved = steep * (hazard(cells.probit) + cells.probit)
     on_predictor = block.gradient(cells)
     gradient = (
         block.slope.reshape(-1, d).T @ on_predictor.reshape(-1, observed.shape[1])

@@ -41,6 +41,11 @@ class Rows(NamedTuple):
         """Number of continuous columns."""
         return int(self.x.shape[1]) - sum(codes.size for codes in self.classes)
 
+    def continuous(self) -> "Rows":
+        """The continuous columns alone."""
+        head = slice(0, self.n_continuous)
+        return Rows(self.x[:, head], self.observed[:, head], self.weight) if self.classes else self
+
     def as_features(self) -> "Rows":
         """The table with every column continuous."""
         if not self.classes:

@@ -12,7 +12,6 @@ from missbgm.bgm.factor import Assumed, Mixture, Prior, probits
 from missbgm.fit import guard
 from missbgm.fit.analysis import Rows, Start, analysed, centres, told
 from missbgm.fit.collapse import batches, begun, estimate
-from missbgm.fit.features import sources
 from missbgm.fit.laplace import Proposed, in_blocks
 from missbgm.types import Numbers, Rng, new_key
 
@@ -183,7 +182,7 @@ class Folds:
         self.fitter, self.seed = fitter, int(rng.integers(2**63))
         n = len(views[0].rows.x)
         self.fold = np.random.default_rng(self.seed).permutation(n) % N_FOLDS
-        self._starts: dict[tuple[str, int, int], Start] = {}
+        self._starts: dict[tuple[str, int, int, int], Start] = {}
         self._say, self._n_judged = say, 0
 
     def judged(self, candidate: Candidate, families: Sequence[str]) -> Judged:
@@ -229,23 +228,27 @@ class Folds:
         n_iterations = self.fitter.n_fold_iterations
         return self.fitter.fitted(rng, view, usable, start, families, candidate.sign, n_iterations)
 
-    def _started(self, view: View, number: int, n_components: int) -> Start:
-        key = (view.transform, number, n_components)
+    def _started(self, view: View, number: int, n_components: int, alone: bool = False) -> Start:
+        """Components of the rows outside a fold; of continuous columns alone if so said."""
+        rows = view.rows.continuous() if alone else view.rows
+        key = (view.transform, number, n_components, len(rows.classes))
         if key not in self._starts:
             usable = np.flatnonzero(self.fold != number)
-            self._starts[key] = self.fitter.started(self._rng(number), view.rows, usable, n_components)
+            self._starts[key] = self.fitter.started(self._rng(number), rows, usable, n_components)
         return self._starts[key]
 
     def n_components(self) -> int:
         """How many components tell cells hidden from held-out rows best, the pattern ignored.
 
-        Errors are squared, of classes those of their standardised numbers or indicators: densities would
-        reward components that sit on values which many cells share. They are those on the last scale, for the
-        number is that of the table. It doubles until it has failed twice, or once for certain, and several
-        must beat one for certain.
+        Errors are squared: densities would reward components that sit on values which many cells share. They
+        are those on the last scale, for the number is that of the table. It doubles until it has failed
+        twice, or once for certain, and several must beat one for certain. Continuous columns alone decide:
+        laws of classes bend by themselves, and linear guesses of classes would ask for ever more components.
         """
         if self.fitter.components:
             return self.fitter.components
+        if not next(iter(self.views.values())).rows.n_continuous:
+            return 1
         view, most = list(self.views.values())[-1], min(MOST_COMPONENTS, len(self.fold) // ROWS_EACH)
         errors = {1: self._errors(view, 1)}
         best, tried = 1, 2
@@ -260,12 +263,12 @@ class Folds:
 
     def _errors(self, view: View, n_components: int) -> Floats:
         """Mean squared error over the cells hidden from each row, by the components found without it."""
-        rows, place = view.rows.as_features(), sources(view.rows.n_continuous, view.rows.classes)
+        rows = view.rows.continuous()
         x, observed = np.asarray(rows.x), np.asarray(rows.observed)
-        hidden = observed & (self._rng(HIDING).random(view.rows.x.shape) < HIDDEN)[:, place]
+        hidden = observed & (self._rng(HIDING).random(x.shape) < HIDDEN)
         guess = np.zeros(x.shape)
         for number in range(N_FOLDS):
-            _, mean = told(self._started(view, number, n_components), x, observed & ~hidden)
+            _, mean = told(self._started(view, number, n_components, alone=True), x, observed & ~hidden)
             held = self.fold == number
             guess[held] = np.asarray(mean, np.float64)[held]
         return np.where(hidden, (x - guess) ** 2, 0).sum(axis=1)
