@@ -130,12 +130,32 @@ def collapsed() -> MissBGM:
     return use(COLLAPSE, table(60))
 
 
-def test_one_compiled_program_serves_the_ladder_its_folds_the_fit_and_its_refits(traces: list[str]) -> None:
-    model = use(replace(COLLAPSE, z_dim=3), table(60))
+@pytest.mark.parametrize(
+    ("z_dim", "components", "counts"),
+    [
+        pytest.param(3, 1, {"analysed": 1, "estimate": 1}, id="one component"),
+        # Two are tried and refused.
+        pytest.param(4, 0, {"analysed": 2, "told": 2, "estimate": 1}, id="held-out rows choose"),
+    ],
+)
+def test_one_compiled_program_serves_the_ladder_its_folds_the_fit_and_its_refits(
+    traces: list[str], z_dim: int, components: int, counts: dict[str, int]
+) -> None:
+    config = replace(COLLAPSE, z_dim=z_dim, collapse=replace(COLLAPSE.collapse, components=components))
+    model = use(config, table(60))
     assert len(model._fit.choice.table) >= 10
-    for name in ("estimate", "analysed", "moments"):
-        assert traces.count(name) == 1
+    for name, count in {"moments": 1, **counts}.items():
+        assert traces.count(name) == count
     assert traces.count("propose") == 2  # as many proposals for scores as for draws would be one
+
+
+def test_a_selection_beside_several_components_is_one_program_more(traces: list[str]) -> None:
+    config = replace(COLLAPSE, z_dim=5, collapse=replace(COLLAPSE.collapse, components=2))
+    model = use(config, table(60))
+    assert model._fit.choice.fitted.model.size == 2
+    assert traces.count("estimate") == traces.count("analysed") == 2
+    assert traces.count("moments") == 1
+    assert traces.count("propose") == 3
 
 
 @pytest.mark.parametrize(

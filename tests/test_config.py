@@ -70,6 +70,7 @@ OURS = {
     "engine": "alternate",
     "missingness": "auto",
     "collapse.transform": "auto",
+    "collapse.components": 0,
     "collapse.n_iter": 400,
     "collapse.n_fold_iter": 160,
     "collapse.batch_size": 500,

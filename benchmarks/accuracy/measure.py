@@ -23,7 +23,7 @@ FILE = "accuracy.jsonl"
 SIMULATED = ("simulated", "bnn")
 TABLES = ("wine", "breast", "concrete")
 ALL = (*SIMULATED, *TABLES, *collapse.CASES)
-SIZES, RATES, SIMULATED_SEEDS, MASK_SEEDS = (500, 1000, 5000), (0.3, 0.5, 0.7), (1, 2, 3), (1, 2, 3, 4, 5)
+SIZES, RATES, SIMULATED_SEEDS, MASK_SEEDS = (500, 1000, 5000), (0.3, 0.5, 0.7), (1, 2, 3), range(1, 11)
 
 MOST_ROWS_DRAWN = 1_100  # longer tables show their mode only: drawing costs six times the fit
 

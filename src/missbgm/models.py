@@ -38,7 +38,7 @@ class MissBGM:
     ----------
     x_map_imputed_
         The table completed by the engine's point estimate of every missing cell: the posterior mode with
-        ``engine: alternate``, the posterior mean at the estimated parameters with ``engine: collapse``.
+        ``engine: alternate``, the posterior mean, averaged over the refits, with ``engine: collapse``.
     history_
         Every named loss term by epoch or iteration, and ``rmse`` when `fit` was given the truth.
     warm_history_

@@ -102,7 +102,7 @@ def test_the_penalty_is_minus_the_log_of_the_normal_priors(n_components):
 
 
 def test_the_penalty_of_several_components_has_priors_of_biases_noise_and_shares():
-    """The noise's prior is that of cells of a known variance, and the shares' that of so many rows."""
+    """The noise's prior is so many cells of a known variance, as it were, and the shares' so many rows."""
     mixed, prior = mixed_of("selection", 2), Prior.of(2)
     model, gradient = mixed.model, jax.grad(prior.penalty)(mixed.model)
     np.testing.assert_allclose(gradient.bias, prior.bias * model.bias, rtol=1e-6)

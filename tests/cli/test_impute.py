@@ -411,7 +411,12 @@ def test_the_engine_with_integrated_missing_cells_is_one_setting_away(tmp_path):
         "posterior.n_mcmc=30",
         "collapse.n_iter=20",
     ]
-    chosen += ["collapse.n_fold_iter=10", "collapse.n_refits=1", "collapse.transform=raw"]
+    chosen += [
+        "collapse.n_fold_iter=10",
+        "collapse.n_refits=1",
+        "collapse.transform=raw",
+        "collapse.components=1",
+    ]
     given = [part for setting in chosen for part in ("--set", setting)]
     files = ["-o", str(filled), "--summary", str(summary), "--cells", str(cells)]
     assert main(["impute", str(source), *files, *given, "--quiet"]) == 0

@@ -221,9 +221,80 @@ def test_cells_missing_by_chance_are_not_taken_for_a_cut() -> None:
     x = data["x_full"]
     gone = rng.random(x.shape) < 0.3
     gone[:, :5] = False
-    summary = MissBGM(settings(z_dim=5)).fit(np.where(gone, np.nan, x), verbose=0).summary()
+    quick = settings(z_dim=5, collapse={"n_refits": 0})  # refits decide nothing
+    summary = MissBGM(quick).fit(np.where(gone, np.nan, x), verbose=0).summary()
     assert "A selection on residuals was refused: " in summary
     assert "- selection" not in summary
+
+
+# Several components
+
+
+def clumped(n: int = 240, seed: int = 5) -> tuple[Array, Array]:
+    """Three clumps of rows, far apart in other units than one; a seventh of the cells missing by chance."""
+    rng = np.random.default_rng(seed)
+    centre = np.array([[0, 0, 0, 0], [2, -2, 2, 0], [-2, 0, 2, 2]])[rng.integers(3, size=n)]
+    x = 10 + 5 * (centre + 0.2 * rng.standard_normal((n, 4)))
+    missing = rng.random(x.shape) < 0.15
+    missing[:20] = False
+    return x, np.where(missing, np.nan, x)
+
+
+CLUMPED, HOLED = clumped()
+
+
+@pytest.fixture(scope="module")
+def several() -> MissBGM:
+    return fit(HOLED, z_dim=1, missingness="mcar")
+
+
+def components_of(model: MissBGM) -> int:
+    choice = model._fit.choice
+    return int(choice.fitted.model.size)
+
+
+def test_a_table_of_clumps_gets_several_components_and_better_answers(several: MissBGM) -> None:
+    assert components_of(several) >= 3
+    one = fit(HOLED, z_dim=1, missingness="mcar", collapse={"components": 1})
+    assert components_of(one) == 1
+    hidden = np.isnan(HOLED)
+    errors = [np.sqrt(np.mean((m.x_map_imputed_ - CLUMPED)[hidden] ** 2)) for m in (several, one)]
+    assert errors[0] < 0.6 * errors[1]
+    assert several.log_prob(CLUMPED).mean() > one.log_prob(CLUMPED).mean() + 1
+
+
+def test_a_table_without_clumps_gets_one_component(model: MissBGM) -> None:
+    assert components_of(model) == 1
+    assert "components" not in model.summary()
+
+
+def test_draws_from_several_components_cover_the_truth(several: MissBGM) -> None:
+    """Of 140 cells or so, hence the width of the band; each cell's coverage is a coin of its own."""
+    several.predict(x_true=CLUMPED, verbose=0)
+    assert 0.85 < several.evaluation_["coverage"] <= 1
+    error = (several.x_map_imputed_ - several.draws_.filled(several.draws_.point("mean")))[np.isnan(HOLED)]
+    assert np.sqrt(np.mean((error / several.draws_.sd()) ** 2)) < 0.5
+
+
+def test_refits_of_several_components_differ_and_are_reproducible(several: MissBGM) -> None:
+    first, second, third = several._fit.refits
+    assert first.size == components_of(several)
+    assert not np.array_equal(first.bias, second.bias)
+    assert not np.array_equal(second.bias, third.bias)
+    again = fit(HOLED, z_dim=1, missingness="mcar")
+    np.testing.assert_array_equal(again._fit.refits[2].bias, third.bias)
+    np.testing.assert_array_equal(again.x_map_imputed_, several.x_map_imputed_)
+
+
+def test_a_fixed_number_of_components_is_kept_and_told() -> None:
+    fixed = fit(HOLED, z_dim=1, collapse={"components": 2, "n_refits": 0})
+    summary = fixed.summary()
+    assert "raw mcar, 2 components" in summary
+    assert "yeo-johnson selfmask, 2 components" in summary
+    assert "raw selection- " in summary  # one component
+    assert "Density: a mixture of 2 linear components." in summary
+    card = fixed.mechanism_card(2)
+    assert ((card.probability >= 0) & (card.probability <= 1)).all()
 
 
 # Words
@@ -258,7 +329,7 @@ def test_refits_make_imputations_of_a_short_table_differ_more() -> None:
     """Means over a column's missing cells: what its parameters are uncertain by is common to these cells."""
     variances = []
     for n_refits in (0, 10):
-        chosen = {"n_refits": n_refits, "transform": "raw", "n_iter": 400}
+        chosen = {"n_refits": n_refits, "transform": "raw", "n_iter": 400, "components": 1}
         model = fit(DATA[:40], missingness="mcar", collapse=chosen, posterior={"n_mcmc": 400})
         model.predict(verbose=0)
         columns = model.draws_.index[:, 1]
@@ -299,7 +370,9 @@ def test_few_rows_are_answered_without_a_comparison(n: int) -> None:
 @pytest.mark.parametrize(("p", "z_dim"), [(1, 3), (3, 12)])
 def test_more_latent_dimensions_than_columns_do_no_harm(p: int, z_dim: int) -> None:
     data = DATA[:60, 1 : p + 1].copy()
-    model = fit(data, z_dim=z_dim, missingness="mcar", collapse={"transform": "raw", "n_refits": 0})
+    # Programs of twelve dimensions are long to compile: one of them.
+    chosen = {"transform": "raw", "n_refits": 0, "components": int(z_dim > 3)}
+    model = fit(data, z_dim=z_dim, missingness="mcar", collapse=chosen)
     assert model.status_ == "finished"
     assert np.isfinite(model.predict(verbose=0)[0]).all()
     assert np.isfinite(model.log_prob()).all()

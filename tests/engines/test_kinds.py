@@ -22,10 +22,10 @@ SMALL: dict[str, Any] = {
 LABELS = np.array([2.0, 3.0, 7.0])  # of the nominal column's classes
 
 
-def table(n: int, seed: int = 0, rate: float = 0.25) -> tuple[Array, Array, Array]:
-    """Two factors behind two continuous columns and one of each kind; cells missing by chance."""
+def table(n: int, seed: int = 0, rate: float = 0.25, n_factors: int = 2) -> tuple[Array, Array, Array]:
+    """Factors behind two continuous columns and one of each kind; cells missing by chance."""
     rng = np.random.default_rng(seed)
-    z = rng.standard_normal((n, 2))
+    z = rng.standard_normal((n, n_factors))[:, [0, n_factors - 1]]
     x = np.empty((n, 6))
     x[:, :2] = 20 + 5 * (z + 0.4 * rng.standard_normal((n, 2)))
     x[:, 2] = np.where(1.5 * z[:, 0] + rng.logistic(size=n) > 0.5, 10, -10)
@@ -103,18 +103,18 @@ def test_named_mechanisms_are_taken_and_rows_have_a_likelihood(name: str) -> Non
 
 def test_a_table_of_classes_alone_is_completed() -> None:
     """Accuracy beyond that of the commonest class, which columns without a factor behind them cannot have."""
-    kinds = ["bernoulli", "categorical", "ordinal", "count"]
+    truth, data, missing = (a[:, 2:5] for a in table(600, n_factors=1))
     settings = {**SMALL["collapse"], "transform": "auto"}
-    model = fit(DATA[:, 2:], kinds, missingness="mcar", collapse=settings)
-    found, hidden = model.x_map_imputed_, MISSING[:, 2:]
+    model = fit(data, ["bernoulli", "categorical", "ordinal"], missingness="mcar", collapse=settings)
     for j in range(3):
-        cells = hidden[:, j]
-        levels, counts = np.unique(DATA[~cells, 2 + j], return_counts=True)
-        commonest = np.mean(TRUTH[cells, 2 + j] == levels[counts.argmax()])
-        assert np.mean(found[cells, j] == TRUTH[cells, 2 + j]) > commonest
+        cells = missing[:, j]
+        levels, counts = np.unique(data[~cells, j], return_counts=True)
+        commonest = np.mean(truth[cells, j] == levels[counts.argmax()])
+        assert np.mean(model.x_map_imputed_[cells, j] == truth[cells, j]) > commonest
     assert np.isfinite(model.log_prob()).all()
 
 
+@pytest.mark.slow
 def test_several_components_take_mixed_tables() -> None:
     settings = {**SMALL["collapse"], "components": 2}
     for columns in (slice(1, 4), slice(2, 4)):
@@ -148,6 +148,7 @@ def test_probabilities_of_missing_classes_are_calibrated(column: int, by_chance:
     assert 2 * stats.norm.sf(np.abs(scores).max()) > 1e-4 / 4 / len(scores)
 
 
+@pytest.mark.slow
 def test_self_masked_classes_are_restored_better_than_by_chance_alone() -> None:
     """Every second cell of the higher class goes missing: what is left has too few of them."""
     truth = table(1_500, seed=9, rate=0.0)[0][:, :3]

@@ -145,7 +145,7 @@ def update_classes(
 
 
 class Marginal(NamedTuple):
-    """log p(x_obs, r, z) of rows under a factor model, and what its derivatives in z are made of."""
+    """log p(x_obs, r, z) of rows under one component, and what its derivatives in z are made of."""
 
     log_prob: PerRow
     residual: Array  # standardised, 0 where a cell is missing

@@ -34,7 +34,7 @@ NO_COLUMN = "no column varies, so there is nothing to assume: missing cells get 
 
 @dataclass(frozen=True)
 class CollapseFit(Fitted):
-    """A factor model and a mechanism, estimated and refitted; the point estimate is the posterior mean."""
+    """A mixture and a mechanism, estimated and refitted; the point estimate is the posterior mean."""
 
     named: Named
     choice: Choice | None  # None when every column is constant and there is nothing to model

@@ -113,8 +113,8 @@ def _unjudged(
     label: str = "selfmask",
     sign: float = 0.0,
 ) -> Choice:
-    """What is assumed without a comparison."""
-    candidate = Candidate(views[0].transform, label, sign)
+    """What is assumed without a comparison; one component, unless another number is fixed."""
+    candidate = Candidate(views[0].transform, label, sign, 1 if sign else max(1, fitter.components))
     fitted = Folds(rng, views, fitter).whole(candidate, families)
     few = len(views[0].rows.x) < FEWEST_ROWS
     return Choice(candidate.transform, list(families), sign, [], TOO_FEW if few else "", fitted)

@@ -40,7 +40,7 @@ class Latents(NamedTuple):
 
     weighted: Weighted
     share: NDArray[np.float64]  # effective, of the proposals
-    rhat: list[float]  # of the rows that were drawn by HMC
+    rhat: list[float]  # of the rows that were drawn by HMC, the worst of their components
 
 
 def latents(
@@ -58,15 +58,18 @@ def latents(
         chosen = poor[start : start + CHAINS]
         several = np.resize(chosen, CHAINS)
         given = keys[several], x[:, several], observed[:, several]
+        worst = np.zeros(len(chosen))
         for component in range(model.size):
             mode = Mode(*(part[component][..., several] for part in proposed.mode))
             drawn = _chained(*given, model.part(component), assumed, mode, n_proposals)[:, :, : len(chosen)]
-            found += [_worst_rhat(row) for row in np.moveaxis(np.asarray(drawn, np.float64), 2, 0)]
+            by_row = [_worst_rhat(row) for row in np.moveaxis(np.asarray(drawn, np.float64), 2, 0)]
+            worst = np.maximum(worst, by_row)
             z = z.at[component, :, :, chosen].set(jnp.moveaxis(drawn, 2, 0))
         evidence = proposed.log_evidence[:, None, chosen]
         log_weight = log_weight.at[:, :, chosen].set(
             jnp.broadcast_to(evidence, log_weight[:, :, chosen].shape)
         )
+        found += worst.tolist()
     return Latents(Weighted(z, log_weight), share, found)
 
 

@@ -51,7 +51,7 @@ def told(choice: Choice, mechanisms: Mapping[str, str], automatic: bool, n_refit
     """
     by = "chosen by held-out rows" if automatic else "as named in the settings"
     lines = [f"Assumed mechanism ({by}):", *_by_mechanism(mechanisms), CAUTION, ""]
-    lines += [f"Scale: {SCALES[choice.transform]}.", ""]
+    lines += [f"Scale: {SCALES[choice.transform]}.", *_density(choice.fitted.model.size), ""]
     if choice.table:
         lines += ["Candidates by log p(x_obs, r) of held-out rows, mean over rows:", *_table(choice), ""]
     if choice.refused:
@@ -64,6 +64,11 @@ def told(choice: Choice, mechanisms: Mapping[str, str], automatic: bool, n_refit
         else NOT_PROPER
     )
     return "\n".join(lines)
+
+
+def _density(n_components: int) -> list[str]:
+    """Said of several components only, for one is the plain case."""
+    return [f"Density: a mixture of {n_components} linear components."] if n_components > 1 else []
 
 
 def _by_mechanism(mechanisms: Mapping[str, str]) -> list[str]:
