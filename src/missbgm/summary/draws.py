@@ -59,11 +59,18 @@ class Draws:
         return self.filled(self._decoded(self._coded()[draw]))
 
     def sd(self) -> Values:
-        """Posterior standard deviation of every missing cell, from every sweep after burn-in."""
+        """Posterior standard deviation of every missing cell, from every sweep after burn-in.
+
+        That of classes, and of columns on a bent scale, is one of the draws.
+        """
         if self.codec.power is not None:
             return self._over_decoded(lambda values: values.std(axis=0))
-        columns = self.index[:, 1]
-        return self._placed(self.sampled.sd) * self.codec.scale[columns]
+        found = self._placed(self.sampled.sd) * self.codec.scale[self.index[:, 1]]
+        classes = self._discrete_cells()
+        if classes.any():
+            drawn = self.codec.decode(self._coded()[:, classes], self._drawn_columns()[classes])
+            found[self._positions()[classes]] = drawn.std(axis=0)
+        return found
 
     def point(self, kind: Point = "mean") -> Values:
         """Posterior mean, median or mode of every missing cell; for classes always the most probable one."""
