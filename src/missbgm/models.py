@@ -79,8 +79,9 @@ class MissBGM:
             The complete table, only to log the error of each epoch of ``engine: alternate``. It decides
             nothing.
         kinds
-            ``"gaussian"``, ``"bernoulli"`` or ``"categorical"`` for each column, or for some by their
-            index; Gaussian when not named.
+            ``"gaussian"``, ``"bernoulli"``, ``"categorical"``, ``"ordinal"`` or ``"count"`` for each
+            column, or for some by their index; Gaussian when not named. The last two are kinds of
+            ``engine: collapse`` only.
         names
             The columns' names, by which the setting ``missingness`` and the answers may call them.
         verbose

@@ -427,13 +427,6 @@ def test_settings_that_contradict_one_another_are_refused(params: dict[str, Any]
         MissBGM(Config.from_dict(params))
 
 
-@pytest.mark.parametrize("kinds", [{2: "bernoulli"}, ["gaussian"] * 5 + ["categorical"]])
-def test_discrete_columns_are_refused(kinds: Any) -> None:
-    with pytest.raises(ConfigError, match=r"takes gaussian columns only so far, and kinds names"):
-        MissBGM(settings()).fit(DATA, kinds=kinds, verbose=0)
-    MissBGM(settings(missingness="mcar")).fit(DATA, kinds={2: "gaussian"}, verbose=0)
-
-
 @pytest.mark.parametrize("column", ["income", "6", "-1", "1.0"])
 def test_an_unknown_column_is_refused(column: str) -> None:
     with pytest.raises(

@@ -91,7 +91,7 @@ def test_an_unknown_kind_or_column_is_refused(kinds, got):
     with pytest.raises(TableError) as error:
         Codec.learn(observations(MIXED), kinds)
     assert str(error.value) == (
-        f"kinds must give columns 0 to 4 one of gaussian, bernoulli, categorical; got {got}."
+        f"kinds must give columns 0 to 4 one of gaussian, bernoulli, categorical, ordinal, count; got {got}."
     )
 
 

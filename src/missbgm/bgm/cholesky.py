@@ -1,4 +1,4 @@
-"""Inverse Cholesky factors of many small matrices at once; the last axis runs over matrices."""
+"""Many small matrices at once, above all inverse Cholesky factors; the last axis runs over matrices."""
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,13 @@ def _by_library(matrices: Array) -> Array:
     factor = jnp.linalg.cholesky(jnp.moveaxis(matrices, -1, 0) + TINY * jnp.eye(d))
     eye = jnp.broadcast_to(jnp.eye(d), factor.shape)
     return jnp.moveaxis(jax.scipy.linalg.solve_triangular(factor, eye, lower=True), 0, -1)
+
+
+def curvature(weight: Array, amounts: Array) -> Array:
+    """Sum over columns of amount times w w', for each row: ``(d, d, rows)``."""
+    d = weight.shape[1]
+    outer = (weight[:, :, None] * weight[:, None, :]).reshape(len(weight), d * d)
+    return (outer.T @ amounts).reshape(d, d, -1)
 
 
 def times(matrices: Array, vectors: Array) -> Array:

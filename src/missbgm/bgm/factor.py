@@ -1,4 +1,4 @@
-"""A mixture of linear factor models of continuous columns, and a probit of which of their cells are observed.
+"""A mixture of linear factor models of columns, and a probit of which of their cells are observed.
 
 Within a component everything is linear and normal; several components bend a density to any shape.
 
@@ -7,8 +7,11 @@ is observed when a standard normal ``y``, correlated with the cell's standardise
 threshold. Given the latent row and the cell's value, ``P(observed) = Phi(q)`` with ``q`` affine in both;
 given the latent row alone, ``P(missing) = Phi(q)`` with another ``q`` that is affine in the latent row. What
 a column's mechanism assumes is data, not code: the same compiled program serves every family.
+
+Discrete columns (`classes.py`) come after the continuous ones and share their latent rows and mechanisms.
 """
 
+from itertools import pairwise
 from typing import NamedTuple, Self
 
 import equinox as eqx
@@ -17,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from missbgm.bgm.classes import Block, Codes, Pattern
 from missbgm.types import Numbers, Scalar
 
 SCALE_FLOOR = 0.02
@@ -36,9 +40,16 @@ class Assumed(NamedTuple):
     varied: Numbers  # whether the dependence may differ from column to column
     side: Numbers  # 1: missing exactly below a known limit; -1: exactly above it
     limit: Numbers  # that limit, on the model's scale
+    classes: tuple[Codes, ...] = ()  # of the blocks of discrete columns, which come last
 
     @classmethod
-    def of(cls, families: list[str], masked: Numbers, limits: Numbers | None = None) -> Self:
+    def of(
+        cls,
+        families: list[str],
+        masked: Numbers,
+        limits: Numbers | None = None,
+        classes: tuple[Codes, ...] = (),
+    ) -> Self:
         """Numbers for a family named for each column.
 
         Columns without a missing cell have no pattern; one that is cut at a known limit has it for certain.
@@ -57,7 +68,12 @@ class Assumed(NamedTuple):
             named("selection"),
             side,
             np.asarray(limit, np.float32),
+            classes,
         )
+
+    def among(self, columns: slice) -> Self:
+        """The numbers of some columns."""
+        return type(self)(*(part[columns] for part in self[:7]))
 
 
 class Factor(eqx.Module):
@@ -70,6 +86,18 @@ class Factor(eqx.Module):
     coupling: Array  # of that probit with the latent row, (p, d)
     deviation: Array  # of a column's dependence on its own value or residual from the shared one
     shared: Array  # that dependence, on own values and on residuals
+    discrete: tuple[Block, ...] = ()  # the columns of the mechanism that are left after the continuous ones
+
+    @property
+    def n_continuous(self) -> int:
+        """Number of continuous columns."""
+        return len(self.weight)
+
+    @property
+    def discrete_columns(self) -> list[slice]:
+        """Which columns each block of discrete ones has."""
+        ends = np.cumsum([self.n_continuous, *(block.size for block in self.discrete)]).tolist()
+        return [slice(start, end) for start, end in pairwise(ends)]
 
     @property
     def scale(self) -> Array:
@@ -91,6 +119,7 @@ class Mixture(eqx.Module):
     intercept: Array
     deviation: Array
     shared: Array
+    discrete: tuple[Block, ...] = ()  # all but the effects of a block lead with components
 
     @property
     def size(self) -> int:
@@ -110,7 +139,8 @@ class Mixture(eqx.Module):
             return jnp.broadcast_to(a, (self.size, *a.shape))
 
         mechanism = repeated(self.intercept), self.coupling, repeated(self.deviation), repeated(self.shared)
-        return Factor(self.weight, self.bias, self.log_scale, *mechanism)
+        blocks = (eqx.tree_at(lambda b: b.effect, b, repeated(b.effect)) for b in self.discrete)
+        return Factor(self.weight, self.bias, self.log_scale, *mechanism, discrete=tuple(blocks))
 
     def part(self, number: Numbers) -> Factor:
         """One component."""
@@ -126,10 +156,32 @@ class Probits(NamedTuple):
     missing_constant: Array
     missing_weight: Array  # (p, d)
     correlation: Array  # of a cell's residual with the normal whose sign is the pattern
+    classes: tuple[Pattern, ...] = ()  # of the blocks of discrete columns
 
 
 def probits(model: Factor, assumed: Assumed) -> Probits:
-    """The affine probits of every column."""
+    """The affine probits of every column, continuous ones first."""
+    patterns = tuple(
+        _pattern(block, codes, model, assumed, columns)
+        for block, codes, columns in zip(model.discrete, assumed.classes, model.discrete_columns, strict=True)
+    )
+    if not patterns:
+        return _continuous(model, assumed)
+    columns = slice(0, model.n_continuous)
+    cut = (getattr(model, name)[columns] for name in ("intercept", "coupling", "deviation"))
+    head = Factor(model.weight, model.bias, model.log_scale, *cut, model.shared)
+    return _continuous(head, assumed.among(columns))._replace(classes=patterns)
+
+
+def _pattern(block: Block, codes: Codes, model: Factor, assumed: Assumed, columns: slice) -> Pattern:
+    """What masks discrete columns; each may depend on its own value in a way of its own."""
+    own = jnp.clip(model.shared[0] + model.deviation[columns], -LARGEST_SLOPE, LARGEST_SLOPE)
+    effect = jnp.asarray(assumed.own[columns])[:, None] * block.own(own, codes)
+    weight = jnp.asarray(assumed.coupled[columns])[:, None] * model.coupling[columns]
+    return Pattern(model.intercept[columns], weight, effect, jnp.asarray(codes.dead))
+
+
+def _continuous(model: Factor, assumed: Assumed) -> Probits:
     varied = assumed.varied * model.deviation
     own = assumed.own * jnp.clip(model.shared[0] + varied, -LARGEST_SLOPE, LARGEST_SLOPE)
     steep = assumed.residual * jnp.clip(model.shared[1] + varied, -STEEPEST, STEEPEST)
@@ -176,4 +228,5 @@ class Prior(NamedTuple):
         )
         scale = SCALE_FLOOR + jnp.exp(model.log_scale)
         noise = self.cells * jnp.sum(2 * jnp.log(scale) + self.variance / scale**2)
-        return 0.5 * (normal + noise) - self.rows * jnp.sum(model.log_share)
+        classes = sum((block.penalty(self.weight) for block in model.discrete), start=jnp.zeros(()))
+        return 0.5 * (normal + noise) - self.rows * jnp.sum(model.log_share) + classes

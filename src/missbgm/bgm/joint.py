@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from missbgm.bgm.classes import Block, Cells, Pattern, at_latent
 from missbgm.bgm.factor import Factor, Probits
 from missbgm.bgm.likelihood import LOG_2PI, Columns, Parameters
 from missbgm.bgm.missingness import Mechanism, Network
@@ -150,6 +151,7 @@ class Marginal(NamedTuple):
     residual: Array  # standardised, 0 where a cell is missing
     hazard: Array  # derivative of a cell's log probability in its probit
     probit: Array
+    classes: tuple[Cells, ...]  # what is known of the cells of every block of discrete columns
 
 
 def log_marginal(
@@ -158,8 +160,15 @@ def log_marginal(
     """The joint density with the missing cells integrated out, exactly, at latent rows z.
 
     An observed cell adds its normal density and the probability that it is observed, a missing one the
-    probability that it is missing whatever its value.
+    probability that it is missing whatever its value; discrete columns come after the continuous ones.
     """
+    classes = tuple(
+        at_latent(block, pattern, masked[part], z, x[part], observed[part])
+        for block, pattern, part in zip(model.discrete, given.classes, model.discrete_columns, strict=True)
+    )
+    if classes:
+        continuous = slice(0, model.n_continuous)
+        x, observed, masked = x[continuous], observed[continuous], masked[continuous]
     scale = along_rows(model.scale, x)
     residual = jnp.where(observed, (x - model.weight @ z - along_rows(model.bias, x)) / scale, 0.0)
     probit = jnp.where(
@@ -173,4 +182,11 @@ def log_marginal(
     masked = along_rows(masked, x)
     density = -0.5 * residual**2 - jnp.where(observed, jnp.log(scale) + 0.5 * LOG_2PI, 0.0)
     log_prob = log_prior(z) + jnp.sum(density + masked * pattern, axis=0)
-    return Marginal(log_prob, residual, masked * hazard(probit), probit)
+    for cells in classes:
+        log_prob = log_prob + jnp.sum(cells.evidence, axis=0)
+    return Marginal(log_prob, residual, masked * hazard(probit), probit, classes)
+
+
+def discrete_parts(model: Factor, given: Probits, at: Marginal) -> list[tuple[Cells, Block, Pattern, slice]]:
+    """What is known of each block of discrete columns, its parameters, and which columns it has."""
+    return list(zip(at.classes, model.discrete, given.classes, model.discrete_columns, strict=True))

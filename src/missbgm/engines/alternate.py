@@ -82,6 +82,7 @@ def fit(task: Task) -> AlternateFit:
     """Run the warm start and Algorithm 1 on a table."""
     config = task.config
     codec = Codec.learn(task.table, task.kinds, standardize=config.standardize)
+    _check_kinds(codec)
     codes, observed = codec.encode(task.table)
     rng = np.random.default_rng(task.seed)
     if not len(codec.order):
@@ -95,6 +96,15 @@ def fit(task: Task) -> AlternateFit:
     return AlternateFit(
         task, codec, trained.history, warm.history, trained.status, warnings, model, z, x, inverse
     )
+
+
+def _check_kinds(codec: Codec) -> None:
+    unknown = sorted({*codec.kinds} - {"gaussian", "bernoulli", "categorical"})
+    if unknown:
+        raise ConfigError(
+            f"kinds names {', '.join(unknown)}, and the networks of engine: alternate have no heads for such "
+            "laws; set engine to collapse, or name these columns gaussian or categorical."
+        )
 
 
 def _trained(rng: Rng, state: alternate.State, observed: Pattern, codec: Codec, task: Task) -> loop.Fitted:

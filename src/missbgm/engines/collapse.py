@@ -12,6 +12,7 @@ from missbgm.engines.mechanisms import Named, label
 from missbgm.errors import ConfigError
 from missbgm.fit.analysis import Rows
 from missbgm.fit.choose import LADDER, Choice, chosen, named
+from missbgm.fit.features import codes_of
 from missbgm.fit.folds import Fitter, View
 from missbgm.progress import progress
 from missbgm.sample.imputed import Amounts, draw_collapsed, log_prob, mean_of_draws
@@ -45,8 +46,8 @@ class CollapseFit(Fitted):
         return self.impute(self.task.table)
 
     def impute(self, table: Observations) -> Values:
-        if not self.codec.bends or self.choice is None:
-            draws = self._drawn(table, self._models(), 0)
+        if self.choice is None or not self._streams:
+            draws = self._drawn(table, self._models(), BENT_DRAWS[1] if self._needs_draws else 0)
             return draws.filled(draws.point("mean"))
         self.named.check(self.codec, table, self.task.names)
         codes, observed = self.codec.encode(table)
@@ -58,6 +59,20 @@ class CollapseFit(Fitted):
         row, place = np.nonzero(~observed)
         completed[row, self.codec.order[place]] = means
         return completed
+
+    @property
+    def _needs_draws(self) -> bool:
+        """Whether some point estimate is a function of draws: of bent values, or of classes."""
+        return self.choice is not None and (self.codec.bends or self._has_classes)
+
+    @property
+    def _streams(self) -> bool:
+        """Whether means of draws will do, so that none has to be kept: classes ask for their commonest."""
+        return self._needs_draws and not self._has_classes
+
+    @property
+    def _has_classes(self) -> bool:
+        return self.codec.n_continuous < len(self.codec.order)
 
     def draw(self, table: Observations, verbose: int) -> Draws:
         with progress("drawing", verbose) as update:
@@ -126,7 +141,6 @@ class CollapseFit(Fitted):
 
 def fit(task: Task) -> CollapseFit:
     """Choose or take a mechanism, fit it, and refit it under random weights of the rows."""
-    _check_kinds(task)
     config = task.config
     codec = Codec.learn(task.table, task.kinds).bounded(task.table)
     mechanisms = Named.read(config.missingness, codec, task.table, task.names)
@@ -152,24 +166,14 @@ def fit(task: Task) -> CollapseFit:
     )
 
 
-def _check_kinds(task: Task) -> None:
-    kinds = task.kinds or ()
-    named = kinds.values() if isinstance(kinds, dict) else kinds
-    discrete = sorted({str(kind) for kind in named} - {"gaussian"})
-    if discrete:
-        raise ConfigError(
-            f"engine: collapse takes gaussian columns only so far, and kinds names {', '.join(discrete)}; "
-            "set engine to alternate for these."
-        )
-
-
 def _codecs(codec: Codec, task: Task, mechanisms: Named) -> dict[str, Codec]:
-    """The codec of every scale that is to be tried."""
-    wanted = task.config.collapse.transform
+    """The codec of every scale that is to be tried; without a continuous column there is one."""
+    wanted = task.config.collapse.transform if codec.n_continuous else "raw"
     found = {"raw": codec} if wanted != "yeo-johnson" else {}
     if wanted != "raw":
         codes, observed = codec.encode(task.table)
-        power = Power.learn(codes, observed, np.random.default_rng((task.seed, FITTING)))
+        head = slice(0, codec.n_continuous)
+        power = Power.learn(codes[:, head], observed[:, head], np.random.default_rng((task.seed, FITTING)))
         for place, limit in mechanisms.limits.items():
             power = power.reaching(place, float(codec.encode_values(np.array([limit]), place)[0]))
         found["yeo-johnson"] = replace(codec, power=power)
@@ -181,7 +185,8 @@ def _view(name: str, codec: Codec, table: Observations, mechanisms: Named) -> Vi
     limits = np.zeros(len(codec.order))
     for place, limit in mechanisms.limits.items():
         limits[place] = codec.encode_values(np.array([limit]), place)[0]
-    rows = Rows(codes, observed, np.ones(len(codes), np.float32))
+    classes = codes_of(codec.kinds, codec.n_classes, codes, observed)
+    rows = Rows(codes, observed, np.ones(len(codes), np.float32), classes)
     return View(name, rows, codec.log_jacobian(table), limits, codec.power)
 
 

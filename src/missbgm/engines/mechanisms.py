@@ -9,6 +9,11 @@ from missbgm.table.array import Observations
 from missbgm.table.codec import Codec
 
 UNNAMED = "ignorable"  # the mechanism of columns that a mapping leaves out
+CONTINUOUS = {
+    "selection": "residuals of a continuous column",
+    "below": "a limit of a continuous column",
+    "above": "a limit of a continuous column",
+}
 Names = Sequence[str] | None
 
 
@@ -24,6 +29,7 @@ class Named(NamedTuple):
     ) -> Self:
         """What a setting means for a table."""
         if isinstance(setting, str):
+            _check_kinds([setting] * len(codec.order), codec, names)
             return cls([setting] * len(codec.order), {})
         named = {_place(column, codec.n_columns, names): name for column, name in setting}
         families, limits = [], {}
@@ -33,6 +39,7 @@ class Named(NamedTuple):
             families.append(found[1] if found else name)
             if found:
                 limits[place] = float(found[2])
+        _check_kinds(families, codec, names)
         read = cls(families, limits)
         read.check(codec, table, names)
         return read
@@ -62,6 +69,16 @@ def _place(column: str, n_columns: int, names: Names) -> int:
         f"missingness names the column {column!r}, which the table does not have; expected {known}an index "
         f"from 0 to {n_columns - 1}."
     )
+
+
+def _check_kinds(families: Sequence[str], codec: Codec, names: Names) -> None:
+    """Refuse mechanisms that need a continuous value for columns of classes."""
+    for family, kind, column in zip(families, codec.kinds, codec.order.tolist(), strict=True):
+        if kind != "gaussian" and family in ("selection", "below", "above"):
+            raise ConfigError(
+                f"missingness: {family} needs {CONTINUOUS[family]}, and {label(column, names)} is {kind}; "
+                "name selfmask for it: its cells then go missing by their own class."
+            )
 
 
 def _check_limit(side: str, limit: float, table: Observations, column: int, names: Names) -> None:

@@ -1,5 +1,7 @@
 """EM for a mixture of factor analysers of the observed cells, pattern ignored: where every fit begins.
 
+Discrete columns take part as standardised numbers (`features.py`).
+
 All of it is in closed form, and so is what it says of cells hidden from held-out rows, which decides on the
 number of components.
 """
@@ -13,11 +15,12 @@ from jax import Array
 from jax.scipy.special import logsumexp
 from numpy.typing import NDArray
 
-from missbgm.bgm.cholesky import TINY, inverse_factor, times, transposed_times
+from missbgm.bgm.cholesky import TINY, curvature, inverse_factor, times, transposed_times
+from missbgm.bgm.classes import Codes
 from missbgm.bgm.factor import SCALE_FLOOR, Prior
 from missbgm.bgm.likelihood import LOG_2PI
 from missbgm.compiling import FOR_ONE_RUN, compiled
-from missbgm.fit.laplace import curvature
+from missbgm.fit.features import features, sources
 from missbgm.types import Latent, Numbers, Observed, PerRow, Rng, Row
 
 N_POWERS = 12  # of a matrix, to find its leading directions
@@ -31,6 +34,26 @@ class Rows(NamedTuple):
     x: Numbers
     observed: Numbers
     weight: Numbers
+    classes: tuple[Codes, ...] = ()  # of the discrete columns, which come last
+
+    @property
+    def n_continuous(self) -> int:
+        """Number of continuous columns."""
+        return int(self.x.shape[1]) - sum(codes.size for codes in self.classes)
+
+    def continuous(self) -> "Rows":
+        """The continuous columns alone."""
+        head = slice(0, self.n_continuous)
+        return Rows(self.x[:, head], self.observed[:, head], self.weight) if self.classes else self
+
+    def as_features(self) -> "Rows":
+        """The table with every column continuous."""
+        if not self.classes:
+            return self
+        place = sources(self.n_continuous, self.classes)
+        x = features(np.asarray(self.x), self.n_continuous, self.classes)
+        observed = np.asarray(self.observed)[:, place]
+        return Rows(np.where(observed, x, 0).astype(np.float32), observed, self.weight)
 
 
 class Start(NamedTuple):

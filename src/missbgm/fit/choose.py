@@ -57,7 +57,7 @@ def chosen(
     n, p = x.shape
     if n < FEWEST_ROWS:
         return _unjudged(rng, views, fitter, ["selfmask"] * p)
-    eligible = ~observed.all(axis=0) & guard.untied(x, observed)
+    eligible = _selectable(views[0].rows) & guard.untied(x, observed)
     selecting = any(sign for _, sign in ladder)
     rungs = [(_selection_name(eligible, observed) if sign else name, sign) for name, sign in ladder]
     rungs = [rung for rung in rungs if eligible.any() or not rung[1]]
@@ -70,7 +70,8 @@ def chosen(
     }
     plain = _plain_choice(judged)
     if not selecting or not eligible.any():
-        return _settled(folds, judged, plain, [plain.family] * p, TIED if selecting else "")
+        tied = selecting and _selectable(views[0].rows).any()
+        return _settled(folds, judged, plain, [plain.family] * p, TIED if tied else "")
     verdict = _selection(folds, judged, eligible, observed)
     table = {**judged, verdict.candidate: verdict.judged}
     if not verdict.accepted:
@@ -138,6 +139,12 @@ def _settled(
     fitted = fitted or folds.whole(best, families)
     table = _tabulated(judged, best, bool(refused))
     return Choice(best.transform, families, best.sign, table, refused, fitted)
+
+
+def _selectable(rows: Rows) -> NDArray[np.bool_]:
+    """Continuous columns with missing cells."""
+    continuous = np.arange(rows.x.shape[1]) < rows.n_continuous
+    return continuous & ~np.asarray(rows.observed).all(axis=0)
 
 
 def _families(selecting: NDArray[np.bool_]) -> list[str]:
@@ -245,8 +252,8 @@ def _sharp(folds: Folds, verdict: _Verdict) -> _Verdict:
 
 def _slope(fitted: Fitted, columns: NDArray[np.bool_]) -> float:
     """Median steepness of the cut over some columns."""
-    correlation = probits(fitted.model.part(0), fitted.assumed).correlation
-    rho = np.abs(np.asarray(correlation, np.float64)[columns])
+    correlation = np.asarray(probits(fitted.model.part(0), fitted.assumed).correlation, np.float64)
+    rho = np.abs(correlation[columns[: len(correlation)]])
     return float(np.median(rho / np.sqrt(1 - rho**2)))
 
 

@@ -20,6 +20,7 @@ from missbgm.bgm.factor import SCALE_FLOOR, Assumed, Factor, Mixture, Prior, pro
 from missbgm.bgm.joint import log_marginal
 from missbgm.compiling import FOR_ONE_RUN, compiled
 from missbgm.fit.analysis import Rows, Start
+from missbgm.fit.features import begun as first_blocks
 from missbgm.fit.laplace import Mode, evaluated, log_volume, newton
 from missbgm.types import Latent, Numbers, Observed, PerRow, RandomKey, Rng, Row, Tree
 
@@ -111,22 +112,26 @@ def begun(start: Start, assumed: Assumed, observed_rate: NDArray[np.float64], si
     from scipy.stats import norm
 
     intercept = norm.ppf(np.clip(observed_rate, 0.01, 0.99))
-    lam = norm.pdf(intercept) / norm.cdf(intercept)
-    rho = sign * START_CORRELATION * np.asarray(assumed.residual) * np.asarray(assumed.masked)
-    scale = np.sqrt(np.asarray(start.variance)) / np.sqrt(
-        np.maximum(1 - rho**2 * lam * (lam + intercept), 0.15)
-    )
+    p, (m, _, d) = len(intercept), start.weight.shape
+    continuous = slice(0, p - sum(codes.size for codes in assumed.classes))
+    of_features = (np.asarray(a, np.float64) for a in (start.weight, start.bias, start.variance))
+    weight, bias, variance = of_features
+    blocks = first_blocks(continuous.stop, assumed.classes, weight, bias)
+    at = intercept[continuous]
+    lam = norm.pdf(at) / norm.cdf(at)
+    rho = (sign * START_CORRELATION * np.asarray(assumed.residual) * np.asarray(assumed.masked))[continuous]
+    scale = np.sqrt(variance[:, continuous]) / np.sqrt(np.maximum(1 - rho**2 * lam * (lam + at), 0.15))
     arrays = (
         np.asarray(start.share),
-        np.asarray(start.weight),
-        np.asarray(start.bias) - scale * rho * lam,
+        weight[:, continuous],
+        bias[:, continuous] - scale * rho * lam,
         np.log(np.maximum(scale - SCALE_FLOOR, 5e-3)),
-        np.zeros(start.weight.shape),
+        np.zeros((m, p, d)),
         intercept,
-        np.zeros(len(intercept)),
+        np.zeros(p),
         np.array([0.0, np.arctanh(sign * START_CORRELATION)]),
     )
-    return Mixture(*(np.asarray(a, np.float32) for a in arrays))
+    return Mixture(*(np.asarray(a, np.float32) for a in arrays), discrete=blocks)
 
 
 def batches(rng: Rng, usable: NDArray[np.intp], n_iterations: int, size: int) -> NDArray[np.int32]:

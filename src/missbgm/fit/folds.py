@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
@@ -78,8 +79,8 @@ class Fitted(NamedTuple):
     @property
     def finite(self) -> bool:
         """Whether nothing stopped being a number."""
-        parts = (*(np.asarray(getattr(self.model, name)) for name in vars(self.model)), self.losses)
-        return all(bool(np.isfinite(part).all()) for part in parts)
+        parts = (*jax.tree.leaves(self.model), self.losses)
+        return all(bool(np.isfinite(np.asarray(part)).all()) for part in parts)
 
 
 class Fitter(NamedTuple):
@@ -97,6 +98,7 @@ class Fitter(NamedTuple):
 
     def started(self, rng: Rng, rows: Rows, usable: NDArray[np.intp], n_components: int) -> Start:
         """Components of the usable rows, or of enough of them, the pattern ignored."""
+        rows = rows.as_features()
         n, p = rows.x.shape
         weight = np.zeros(n, np.float32)
         weight[usable] = np.asarray(rows.weight)[usable]
@@ -125,7 +127,7 @@ class Fitter(NamedTuple):
     ) -> Fitted:
         """Find parameters under a mechanism for each column."""
         observed = np.asarray(view.rows.observed)
-        assumed = Assumed.of(list(families), ~observed.all(axis=0), view.limits)
+        assumed = Assumed.of(list(families), ~observed.all(axis=0), view.limits, view.rows.classes)
         first = begun(start, assumed, observed[usable].mean(axis=0), sign)
         return self._run(rng, view.rows, usable, first, start.z, assumed, n_iterations, self.rate)
 
@@ -181,7 +183,8 @@ def enough_rows(n_columns: int) -> int:
 
 
 def _mechanism(model: Mixture) -> tuple[object, ...]:
-    return model.intercept, model.deviation, model.shared
+    effects = (block.effect for block in model.discrete)
+    return model.intercept, model.deviation, model.shared, *effects
 
 
 class Judged(NamedTuple):
@@ -207,7 +210,7 @@ class Folds:
         order = np.random.default_rng(self.seed).permutation(n)
         self.fold = np.where(order < enough_rows(p), order % N_FOLDS, NO_FOLD)
         self.rows = np.flatnonzero(self.fold != NO_FOLD)
-        self._starts: dict[tuple[str, int, int], Start] = {}
+        self._starts: dict[tuple[str, int, int, int], Start] = {}
         self._found: dict[tuple[str, int], Floats] = {}
         self._say, self._n_judged = say, 0
 
@@ -227,9 +230,9 @@ class Folds:
         return Judged(log_prob[self.rows], models)
 
     def uniforms(self, candidate: Candidate, judged: Judged) -> Floats:
-        """Uniforms of judged cells under the model fitted without their row: draws, rows, columns."""
+        """Uniforms of judged rows under the model fitted without them: draws, rows, continuous columns."""
         view = self.views[candidate.transform]
-        x = np.asarray(view.rows.x)
+        x = np.asarray(view.rows.x)[:, : view.rows.n_continuous]
         u = np.zeros((N_UNIFORMS, len(self.rows), x.shape[1]))
         for held, fitted in judged.models:
             for place, proposed in self._proposed(view, held, fitted):
@@ -255,22 +258,27 @@ class Folds:
         n_iterations = self.fitter.n_fold_iterations
         return self.fitter.fitted(rng, view, usable, start, families, candidate.sign, n_iterations)
 
-    def _started(self, view: View, number: int, n_components: int) -> Start:
-        key = (view.transform, number, n_components)
+    def _started(self, view: View, number: int, n_components: int, alone: bool = False) -> Start:
+        """Components of the rows outside a fold; of continuous columns alone if so said."""
+        rows = view.rows.continuous() if alone else view.rows
+        key = (view.transform, number, n_components, len(rows.classes))
         if key not in self._starts:
             usable = np.flatnonzero(self.fold != number)
-            self._starts[key] = self.fitter.started(self._rng(number), view.rows, usable, n_components)
+            self._starts[key] = self.fitter.started(self._rng(number), rows, usable, n_components)
         return self._starts[key]
 
     def n_components(self) -> int:
         """How many components tell cells hidden from held-out rows best, the pattern ignored.
 
-        Errors are squared: densities would reward components that sit on values which many cells share.
-        They are those of the last scale, for the number is that of the table. It doubles until it has failed
-        twice, or once for certain, and several must beat one for certain.
+        Errors are squared: densities would reward components that sit on values which many cells share. They
+        are those of the last scale, for the number is that of the table. It doubles until it has failed
+        twice, or once for certain, and several must beat one for certain. Continuous columns alone decide:
+        laws of classes bend by themselves, and linear guesses of classes would ask for ever more components.
         """
         if self.fitter.components:
             return self.fitter.components
+        if not next(iter(self.views.values())).rows.n_continuous:
+            return 1
         view, most = self.views[self.scales()[-1]], min(MOST_COMPONENTS, len(self.rows) // ROWS_EACH)
         errors = {1: self._errors(view, 1)}
         best, tried = 1, 2
@@ -291,17 +299,17 @@ class Folds:
         return self._found[key]
 
     def _squared(self, view: View, n_components: int) -> Floats:
-        x, observed = (np.asarray(a)[self.rows] for a in (view.rows.x, view.rows.observed))
+        rows = view.rows.continuous()
+        x, observed = (np.asarray(a)[self.rows] for a in (rows.x, rows.observed))
         hidden = observed & (self._rng(HIDING).random(x.shape) < HIDDEN)
         guess = np.zeros(x.shape)
         for number in range(N_FOLDS):
-            found = told(self._started(view, number, n_components), x, observed & ~hidden)
+            found = told(self._started(view, number, n_components, alone=True), x, observed & ~hidden)
             held = self.fold[self.rows] == number
             mean, sd = np.asarray(found.mean)[held], np.sqrt(np.asarray(found.variance)[held])
             # A mean of equally likely values: on a bent scale the mean's code is not the codes' mean.
-            guess[held] = sum(view.unbent((mean + sd * q).astype(np.float64)) for q in QUANTILES) / len(
-                QUANTILES
-            )
+            values = [view.unbent((mean + sd * q).astype(np.float64)) for q in QUANTILES]
+            guess[held] = np.mean(values, axis=0)
         return np.where(hidden, (view.unbent(x.astype(np.float64)) - guess) ** 2, 0).sum(axis=1)
 
     def scales(self) -> list[str]:
@@ -310,6 +318,8 @@ class Folds:
         A bent scale is never the only one: a cut bends what is observed, and only the plain one sees a cut.
         """
         plain, *bent = self.views.values()
+        if not plain.rows.n_continuous:
+            return [plain.transform]
         worse = {view.transform: self._errors(view, 1) - self._errors(plain, 1) for view in bent}
         kept = [name for name, gap in worse.items() if _standardised(gap) <= guard.NEEDED_GAIN]
         return [plain.transform, *kept]

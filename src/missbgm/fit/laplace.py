@@ -14,9 +14,10 @@ from jax import Array
 from jax.scipy.special import gammaln, logsumexp
 from numpy.typing import NDArray
 
-from missbgm.bgm.cholesky import inverse_factor, times, transposed_times
+from missbgm.bgm.cholesky import curvature, inverse_factor, times, transposed_times
+from missbgm.bgm.classes import derivatives
 from missbgm.bgm.factor import Assumed, Factor, Mixture, Probits, probits
-from missbgm.bgm.joint import log_marginal
+from missbgm.bgm.joint import discrete_parts, log_marginal
 from missbgm.compiling import FOR_ONE_RUN, compiled
 from missbgm.randomness import Seeds, as_normal, lattice, row_integers, row_keys
 from missbgm.types import Latent, Numbers, Observed, PerRow, RandomKey, Row, RowKeys
@@ -35,18 +36,11 @@ class Mode(NamedTuple):
     inverse: Array  # L^-1 with L L' minus the Hessian
 
 
-def curvature(weight: Array, amounts: Array) -> Array:
-    """Sum over columns of amount times w w', for each row: ``(d, d, rows)``."""
-    d = weight.shape[1]
-    outer = (weight[:, :, None] * weight[:, None, :]).reshape(len(weight), d * d)
-    return (outer.T @ amounts).reshape(d, d, -1)
-
-
 def evaluated(model: Factor, given: Probits, masked: Numbers, z: Latent, x: Row, observed: Observed) -> Mode:
     """Log density of latent rows, its gradient, and its curvature."""
     at = log_marginal(model, given, masked, z, x, observed)
-    precision = 1 / model.scale
-    on_observed, on_missing = jnp.where(observed, at.hazard, 0.0), jnp.where(observed, 0.0, at.hazard)
+    precision, seen = 1 / model.scale, observed[: model.n_continuous]
+    on_observed, on_missing = jnp.where(seen, at.hazard, 0.0), jnp.where(seen, 0.0, at.hazard)
     gradient = (
         (precision[:, None] * model.weight).T @ at.residual
         + given.observed_weight.T @ on_observed
@@ -56,10 +50,13 @@ def evaluated(model: Factor, given: Probits, masked: Numbers, z: Latent, x: Row,
     bend = at.probit + at.hazard
     information = (
         jnp.eye(len(z))[:, :, None]
-        + curvature(precision[:, None] * model.weight, observed.astype(z.dtype))
+        + curvature(precision[:, None] * model.weight, seen.astype(z.dtype))
         + curvature(given.observed_weight, on_observed * bend)
         + curvature(given.missing_weight, on_missing * bend)
     )
+    for cells, block, pattern, columns in discrete_parts(model, given, at):
+        bent = derivatives(block, pattern, masked[columns], cells, observed[columns])
+        gradient, information = gradient + bent.gradient, information + bent.information
     return Mode(z, at.log_prob, gradient, inverse_factor(information))
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from missbgm.bgm.cholesky import transposed_times
+from missbgm.bgm.classes import at_latent, known
 from missbgm.bgm.factor import Assumed, Factor, Mixture, Probits, probits
 from missbgm.bgm.joint import log_marginal
 from missbgm.bgm.normal import below, hazard
@@ -107,7 +108,7 @@ class _Cells(NamedTuple):
 def fill(
     keys: RowKeys, model: Mixture, assumed: Assumed, drawn: Drawn, row: Numbers, column: Numbers
 ) -> Array:
-    """Draw some missing cells exactly, given each latent draw of their rows.
+    """Draw some missing cells of continuous columns exactly, given each latent draw of their rows.
 
     Parameters
     ----------
@@ -126,14 +127,12 @@ def fill(
         Draws by cells.
     """
     parts, given = model.parts, _all_probits(model, assumed)
-    correlation = assumed.masked * given.correlation
+    correlation = assumed.masked[: parts.weight.shape[1]] * given.correlation
     every = _Cells(
         parts.bias, parts.weight, parts.scale, correlation, given.missing_constant, given.missing_weight
     )
     first = jax.tree.map(lambda a: a[0, column], every)
-    # A cell's key is made once, and one call makes its numbers of all draws: two of them for each cipher.
-    own = jax.vmap(lambda key, number: jax.random.fold_in(key, CELLS + number))(keys[row], column)
-    uniform = row_uniform(own, 2 * len(drawn.z)).reshape(len(drawn.z), 2, len(row))
+    uniform = row_uniform(_cell_keys(keys, row, column), 2 * len(drawn.z)).reshape(len(drawn.z), 2, len(row))
 
     def one(of_draw: tuple[Drawn, Array]) -> Array:
         (z, component), uniform = of_draw
@@ -143,6 +142,45 @@ def fill(
         rest = jnp.sqrt(jnp.maximum(1 - cell.correlation**2, 0.0))
         residual = cell.correlation * below(probit, uniform[0]) + rest * as_normal(uniform[1])
         return cell.bias + jnp.sum(cell.weight * latent, axis=1) + cell.scale * residual
+
+    return jax.lax.map(one, (drawn, uniform))
+
+
+def _cell_keys(keys: RowKeys, row: Numbers, column: Numbers) -> RowKeys:
+    # A cell's key is made once, and one call makes its numbers of all draws: two of them for each cipher.
+    return jax.vmap(lambda key, number: jax.random.fold_in(key, CELLS + number))(keys[row], column)
+
+
+@compiled(IN_ONE_PIECE, static_argnames="number")
+def fill_classes(
+    keys: RowKeys,
+    model: Mixture,
+    assumed: Assumed,
+    drawn: Drawn,
+    row: Numbers,
+    column: Numbers,
+    *,
+    number: int,
+) -> Array:
+    """Draw some missing cells of one block of discrete columns exactly; see `fill`.
+
+    `number` says which block. A cell is treated as a column of its own with one row.
+    """
+    start = model.part(0).discrete_columns[number].start
+    every = model.parts.discrete[number], _all_probits(model, assumed).classes[number]
+    masked, place = jnp.asarray(assumed.masked)[column], column - start
+    uniform = row_uniform(_cell_keys(keys, row, column), len(drawn.z))
+    nothing = jnp.zeros((len(row), 1)), jnp.zeros((len(row), 1), bool)
+
+    def one(of_draw: tuple[Drawn, Array]) -> Array:
+        (z, component), uniform = of_draw
+        latent, under = z[:, row].T, component[row]
+        block, pattern = jax.tree.map(lambda a: a[under, place], every)
+        predictor = jnp.sum(block.slope * latent[:, None], axis=2) + block.constant
+        probit = pattern.constant + jnp.sum(pattern.weight * latent, axis=1)
+        cells = known(block, pattern, masked, predictor[..., None], probit[:, None], *nothing)
+        reached = jnp.cumsum(cells.posterior[:, :, 0], axis=1)
+        return jnp.sum(reached < (uniform * reached[:, -1])[:, None], axis=1).astype(z.dtype)
 
     return jax.lax.map(one, (drawn, uniform))
 
@@ -160,15 +198,31 @@ def moments(model: Mixture, assumed: Assumed, weighted: Weighted) -> tuple[Row, 
 
     def add(number: Array, sums: tuple[Row, Row]) -> tuple[Row, Row]:
         part, given = jax.tree.map(lambda a: a[number // n_proposals], (parts, all_given))
-        correlation, scale = (assumed.masked * given.correlation)[:, None], part.scale[:, None]
+        masked = assumed.masked[: part.n_continuous]
+        correlation, scale = (masked * given.correlation)[:, None], part.scale[:, None]
         probit = given.missing_constant[:, None] + given.missing_weight @ z[number]
         lam = hazard(probit)
         mean = part.weight @ z[number] + part.bias[:, None] - scale * correlation * lam
         variance = scale**2 * (1 - correlation**2 * lam * (probit + lam))
-        return sums[0] + weight[number] * mean, sums[1] + weight[number] * (mean**2 + variance)
+        square = mean**2 + variance
+        first, second = _class_moments(part, given, assumed, z[number], mean, square)
+        return sums[0] + weight[number] * first, sums[1] + weight[number] * second
 
     zeros = jnp.zeros((len(model.intercept), n))
     return jax.lax.fori_loop(0, n_components * n_proposals, add, (zeros, zeros))
+
+
+def _class_moments(
+    part: Factor, given: Probits, assumed: Assumed, z: Array, mean: Row, square: Row
+) -> tuple[Row, Row]:
+    """Moments of continuous columns followed by those of the numbers of missing cells' classes."""
+    for block, pattern, columns in zip(part.discrete, given.classes, part.discrete_columns, strict=True):
+        nothing = jnp.zeros((block.size, z.shape[1])), jnp.zeros((block.size, z.shape[1]), bool)
+        cells = at_latent(block, pattern, jnp.asarray(assumed.masked)[columns], z, *nothing)
+        number = jnp.arange(cells.log_prob.shape[1], dtype=z.dtype)[:, None]
+        mean = jnp.concatenate([mean, jnp.sum(cells.posterior * number, axis=1)])
+        square = jnp.concatenate([square, jnp.sum(cells.posterior * number**2, axis=1)])
+    return mean, square
 
 
 def _all_probits(model: Mixture, assumed: Assumed) -> Probits:

@@ -5,6 +5,7 @@ Draws are spread over several models, so that they carry the uncertainty of the 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, Self
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from missbgm.bgm.factor import Assumed, Factor, Mixture
 from missbgm.fit.laplace import BLOCK, Mode, propose
 from missbgm.randomness import Seeds, row_keys
 from missbgm.sample.check import Weighing, rhat
-from missbgm.sample.collapsed import Weighted, chain, fill, moments, resample
+from missbgm.sample.collapsed import Weighted, chain, fill, fill_classes, moments, resample
 from missbgm.sample.posterior import Sampled
 from missbgm.types import Observed, RandomKey, Row, RowKeys
 
@@ -247,8 +248,18 @@ def _filled(
     if not n_draws:
         return found
     rows = resample(block.keys, latent.weighted, n_draws=n_draws)
-    for start in range(0, n_cells, CELLS):
-        chosen = np.resize(np.arange(start, min(start + CELLS, n_cells)), CELLS)
-        drawn = fill(block.keys, model, assumed, rows, block.row[chosen], block.column[chosen])
-        found[:, start : start + CELLS] = np.asarray(drawn)[:, : n_cells - start]
+    for fills, columns in _fills(model):
+        among = np.flatnonzero((columns.start <= block.column) & (block.column < columns.stop))
+        for start in range(0, len(among), CELLS):
+            chosen = among[start : start + CELLS]
+            several = np.resize(chosen, CELLS)
+            drawn = fills(block.keys, model, assumed, rows, block.row[several], block.column[several])
+            found[:, chosen] = np.asarray(drawn)[:, : len(chosen)]
     return found
+
+
+def _fills(model: Mixture) -> list[tuple[Callable[..., Array], slice]]:
+    """What draws the cells of which columns: continuous ones, and each block of discrete ones."""
+    part = model.part(0)
+    classes = [partial(fill_classes, number=number) for number in range(len(part.discrete))]
+    return list(zip([fill, *classes], [slice(0, part.n_continuous), *part.discrete_columns], strict=True))

@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, softmax
 
 from missbgm.bgm.factor import Assumed, Mixture, probits
+from missbgm.randomness import as_normal, lattice
 from missbgm.table.array import Values
 from missbgm.table.codec import Codec
 
 GRID = 101  # values of a card
+N_LATENT = 4_096  # points of a lattice
 MARGIN = 0.25  # of the observed range, beyond its ends
 
 
@@ -26,7 +29,7 @@ class MechanismCard:
     mechanism
         The assumed mechanism's name.
     value
-        A grid of the column's values, somewhat beyond those observed.
+        A grid of the column's values, somewhat beyond those observed; the classes of a discrete column.
     probability
         P(missing | value) at the estimate, averaged over all else that a row may hold.
     lower, upper
@@ -46,7 +49,7 @@ class MechanismCard:
     def __str__(self) -> str:
         band = f"band of {self.n_refits} refits" if self.n_refits else "no band: there were no refits"
         lines = [f"{self.column}: assumed {self.mechanism}; P(missing | value), {band}"]
-        for k in range(0, len(self.value), (len(self.value) - 1) // 10):
+        for k in range(0, len(self.value), max((len(self.value) - 1) // 10, 1)):
             ends = f"  [{self.lower[k]:.3f}, {self.upper[k]:.3f}]" if self.n_refits else ""
             lines.append(f"  {self.value[k]:>12.5g}  {self.probability[k]:.3f}{ends}")
         return "\n".join(lines)
@@ -79,27 +82,59 @@ def card_of(
         The mechanism's numbers.
     """
     estimate, refits = models
-    margin = MARGIN * (observed.max() - observed.min())
-    value = np.linspace(observed.min() - margin, observed.max() + margin, GRID)
+    value = _grid(codec, place, observed)
     coded = codec.encode_values(value, place)
     curves = [chance_missing(model, assumed, place, coded) for model in (estimate, *refits)]
-    band = np.array(curves[1:]) if refits else np.full((1, GRID), np.nan)
+    band = np.array(curves[1:]) if refits else np.full((1, len(value)), np.nan)
     return MechanismCard(
         column, mechanism, value, curves[0], band.min(axis=0), band.max(axis=0), len(curves) - 1
     )
 
 
+def _grid(codec: Codec, place: int, observed: Values) -> Values:
+    levels = codec.levels.get(int(codec.order[place]))
+    if levels is not None:
+        # Counts are known up to a bound that may be far from all that was seen.
+        return np.asarray(levels[levels <= observed.max()])
+    margin = MARGIN * (observed.max() - observed.min())
+    return np.linspace(observed.min() - margin, observed.max() + margin, GRID)
+
+
 def chance_missing(
     model: Mixture, assumed: Assumed, place: int, x: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """P(missing | a column's coded value), what else a row may hold integrated out in closed form."""
+    """P(missing | a column's coded value), what else a row may hold integrated out.
+
+    That is in closed form for continuous columns, and over a lattice of latent rows for the others.
+    """
     if not assumed.masked[place]:
         return np.zeros_like(x)
     side = float(assumed.side[place])
     if side:
         return (side * (assumed.limit[place] - x) > 0).astype(np.float64)
+    if place >= model.weight.shape[1]:
+        return _of_classes(model, assumed, place)[x.astype(np.intp)]
     chances, log_weights = zip(*(_under(model, k, assumed, place, x) for k in range(model.size)), strict=True)
     return np.asarray((softmax(np.array(log_weights), axis=0) * np.array(chances)).sum(axis=0))
+
+
+def _of_classes(model: Mixture, assumed: Assumed, place: int) -> NDArray[np.float64]:
+    """P(missing | class) of every class of a discrete column."""
+    d, together, gone = model.weight.shape[2], 0.0, 0.0
+    points = np.arange(N_LATENT, dtype=np.uint32)
+    z = as_normal(lattice(jnp.zeros((d, N_LATENT), jnp.uint32), points))
+    for k in range(model.size):
+        part = model.part(k)
+        given = probits(part, assumed)
+        for block, pattern, columns in zip(part.discrete, given.classes, part.discrete_columns, strict=True):
+            if columns.start <= place < columns.stop:
+                log_prob = block.log_prob(block.predictor(z), pattern.dead)[place - columns.start]
+                probit = pattern.constant[:, None] + pattern.weight @ z
+                probit = probit[place - columns.start] + pattern.effect[place - columns.start][:, None]
+                chance = np.exp(np.asarray(log_prob + model.log_share[k], np.float64))
+                together = together + chance.sum(axis=1)
+                gone = gone + (chance * ndtr(-np.asarray(probit, np.float64))).sum(axis=1)
+    return np.asarray(gone / np.maximum(together, 1e-300))
 
 
 def _under(

@@ -59,21 +59,31 @@ class Draws:
         return self.filled(self._decoded(self._coded()[draw]))
 
     def sd(self) -> Values:
-        """Posterior standard deviation of every missing cell, from every sweep after burn-in."""
+        """Posterior standard deviation of every missing cell, from every sweep after burn-in.
+
+        That of classes, and of columns on a bent scale, is one of the draws.
+        """
         if self.codec.bends:
             return self._over_decoded(lambda values: values.std(axis=0))
-        columns = self.index[:, 1]
-        return self._placed(self.sampled.sd) * self.codec.scale[columns]
+        found = self._placed(self.sampled.sd) * self.codec.scale[self.index[:, 1]]
+        classes = self._discrete_cells()
+        if classes.any():
+            drawn = self.codec.decode(self._coded()[:, classes], self._drawn_columns()[classes])
+            found[self._positions()[classes]] = drawn.std(axis=0)
+        return found
 
     def point(self, kind: Point = "mean") -> Values:
         """Posterior mean, median or mode of every missing cell; for classes always the most probable one."""
         if kind not in POINTS:
             raise ConfigError(f"point must be one of {', '.join(POINTS)}, got {kind!r}")
+        classes = self._discrete_cells()
         if kind == "mean" and self.codec.bends:
-            return self._over_decoded(lambda values: values.mean(axis=0))
+            found = self._over_decoded(lambda values: values.mean(axis=0))
+            if classes.any():
+                found[self._positions()[classes]] = self._commonest(classes)
+            return found
         summaries = {"median": cells.median, "mode": cells.half_sample_mode}
         coded = self.sampled.mean if kind == "mean" else summaries[kind](self._coded())
-        classes = self._discrete_cells()
         if classes.any():
             coded = coded.copy()
             coded[classes] = cells.commonest(self._coded()[:, classes])
@@ -99,6 +109,11 @@ class Draws:
         placed = self.codec.location[self.index[:, 1]]
         placed[self._positions()] = drawn
         return placed
+
+    def _commonest(self, classes: NDArray[np.bool_]) -> Values:
+        """The most frequent class of discrete cells, decoded."""
+        commonest = cells.commonest(self._coded()[:, classes])
+        return self.codec.decode(commonest, self._drawn_columns()[classes])
 
     def _coded(self) -> NDArray[np.floating]:
         return self.sampled.values.reshape(self.n_draws, -1)

@@ -1,7 +1,7 @@
 """Fitted coding of columns: scaling, class indices and the order in which the model sees them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 import numpy as np
@@ -11,10 +11,12 @@ from missbgm.errors import TableError
 from missbgm.table.array import Observations, Pattern, Values
 from missbgm.table.power import Power
 
-Kind = Literal["gaussian", "bernoulli", "categorical"]
+Kind = Literal["gaussian", "bernoulli", "categorical", "ordinal", "count"]
 Kinds = Sequence[Kind] | Mapping[int, Kind] | None
-KINDS: tuple[Kind, ...] = ("gaussian", "bernoulli", "categorical")
+KINDS: tuple[Kind, ...] = ("gaussian", "bernoulli", "categorical", "ordinal", "count")
 PILED = 0.05  # the share of a column's observed cells at an end of it that makes the end a bound
+BEYOND_BOUND = 1e-6  # the probability of counts that are larger than any that the model knows
+MOST_COUNTS = 500  # the largest bound: a law of more is nearly continuous, and slow to sum
 
 
 @dataclass(frozen=True)
@@ -24,14 +26,16 @@ class Codec:
     Attributes
     ----------
     order
-        The table's columns in the model's order: continuous ones first, then by number of classes.
+        The table's columns in the model's order: continuous ones first, then by kind and number of classes.
         Columns with a single observed value say nothing and are left out.
     location, scale
         For every column of the table; a column that is left out has scale 0.
     levels
-        The sorted values of every discrete column.
+        The sorted values of every discrete column; all counts up to a bound.
     power
-        A further transformation of the model's columns, or None.
+        A further transformation of the model's continuous columns, or None.
+    kind
+        Of every discrete column; two classes are binary whether they were called nominal or not.
     bounds
         Lowest and highest value of every column that a cell is filled with, or None.
     """
@@ -41,6 +45,7 @@ class Codec:
     scale: Values
     levels: Mapping[int, Values]
     power: Power | None = None
+    kind: Mapping[int, Kind] = field(default_factory=dict)
     bounds: Values | None = None
 
     @classmethod
@@ -52,7 +57,9 @@ class Codec:
                 f"columns {empty.tolist()} have no observed cell, so nothing can be said about them; drop "
                 "them before fitting."
             )
-        levels = {j: np.unique(values[observed[:, j], j]) for j in _discrete(kinds, values.shape[1])}
+        named = _discrete(kinds, values.shape[1])
+        levels = {j: _levels(j, kind, values[observed[:, j], j]) for j, kind in named.items()}
+        kind = {j: _settled(named[j], len(levels[j])) for j in levels}
         low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
         varying = low < high
         location, scale = np.zeros(values.shape[1]), np.ones(values.shape[1])
@@ -61,9 +68,12 @@ class Codec:
         # A spread that vanishes beside the values themselves rounds to zero: the column is constant.
         varying &= scale > 0
         location, scale = np.where(varying, location, low), np.where(varying, scale, 0.0)
-        n_classes = [len(levels[j]) if j in levels else 0 for j in range(values.shape[1])]
-        order = sorted(np.flatnonzero(varying), key=lambda j: (n_classes[j], j))
-        return cls(np.array(order, dtype=np.intp), location, scale, levels)
+
+        def place(j: int) -> tuple[int, int, int]:
+            return KINDS.index(kind.get(j, "gaussian")), len(levels.get(j, ())), j
+
+        order = sorted(np.flatnonzero(varying).tolist(), key=place)
+        return cls(np.array(order, dtype=np.intp), location, scale, levels, kind=kind)
 
     @property
     def n_columns(self) -> int:
@@ -74,6 +84,16 @@ class Codec:
         """Number of classes of the columns in the model's order, 0 for continuous ones."""
         return [len(self.levels[j]) if j in self.levels else 0 for j in self.order]
 
+    @property
+    def kinds(self) -> list[Kind]:
+        """Kind of the columns in the model's order."""
+        return [self.kind.get(j, "gaussian") for j in self.order.tolist()]
+
+    @property
+    def n_continuous(self) -> int:
+        """Number of continuous columns, which are the first in the model's order."""
+        return self.kinds.count("gaussian")
+
     def encode(self, table: Observations) -> tuple[NDArray[np.float32], Pattern]:
         """Numbers for the model, 0 in missing cells, and which of them are observed."""
         observed = table.observed[:, self.order]
@@ -82,22 +102,26 @@ class Codec:
             seen = observed[:, i]
             codes[seen, i] = self._encode_cells(table.values[seen, j], j)
         if self.power is not None:
-            codes = np.where(observed, self.power.encode(codes), 0).astype(np.float32)
+            head = slice(0, self.n_continuous)
+            codes[:, head] = np.where(observed[:, head], self.power.encode(codes[:, head]), 0)
         return codes, observed
 
     def log_jacobian(self, table: Observations) -> Values:
-        """Sum over each row's observed cells of the log derivative of `encode`; continuous columns only."""
-        observed = table.observed[:, self.order]
+        """Sum over each row's observed cells of continuous columns of the log derivative of `encode`."""
+        continuous = self.order[: self.n_continuous]
+        observed = table.observed[:, continuous]
         codes = np.zeros(observed.shape)
-        for i, j in enumerate(self.order):
+        for i, j in enumerate(continuous):
             codes[observed[:, i], i] = self._encode_cells(table.values[observed[:, i], j], j)
         bent = 0.0 if self.power is None else self.power.log_jacobian(codes, observed)
-        return bent - np.where(observed, np.log(self.scale[self.order]), 0.0).sum(axis=1)
+        return bent - np.where(observed, np.log(self.scale[continuous]), 0.0).sum(axis=1)
 
     def encode_values(self, values: Values, place: int) -> Values:
-        """Values of the continuous column in one place of the model's order, coded."""
+        """Values of the column in one place of the model's order, coded."""
         codes = self._encode_cells(values, int(self.order[place]))
-        return codes if self.power is None else self.power.taken(place).encode(codes[:, None])[:, 0]
+        if self.power is None or place >= self.n_continuous:
+            return codes
+        return self.power.taken(place).encode(codes[:, None])[:, 0]
 
     def _encode_cells(self, cells: Values, column: int) -> Values:
         if column not in self.levels:
@@ -105,6 +129,11 @@ class Codec:
         levels = self.levels[column]
         index = np.minimum(np.searchsorted(levels, cells), len(levels) - 1)
         unknown = np.unique(cells[levels[index] != cells])
+        if len(unknown) and self.kind.get(column) == "count":
+            raise TableError(
+                f"column {column} holds {unknown.tolist()}; the counts that the model knows are whole "
+                f"numbers from 0 to {levels[-1]:g}: correct these cells, or fit again with them."
+            )
         if len(unknown):
             raise TableError(
                 f"column {column} holds {unknown.tolist()}, never seen when the model was fitted to its "
@@ -124,9 +153,10 @@ class Codec:
         """
         low, high = (end(table.values, axis=0) for end in (np.nanmin, np.nanmax))
         seen = table.observed.sum(axis=0)
+        continuous = (self.scale > 0) & ~np.isin(np.arange(self.n_columns), list(self.levels))
         bounds = np.array(
             [
-                np.where((self.scale > 0) & ((table.values == end).sum(axis=0) > PILED * seen), end, beyond)
+                np.where(continuous & ((table.values == end).sum(axis=0) > PILED * seen), end, beyond)
                 for end, beyond in ((low, -np.inf), (high, np.inf))
             ]
         )
@@ -135,9 +165,10 @@ class Codec:
     def decode(self, codes: NDArray[np.floating], columns: NDArray[np.intp]) -> Values:
         """Codes back to values; the last axis of `codes` runs along `columns` (of the table)."""
         if self.power is not None:
+            continuous = self.order[: self.n_continuous]
             place = np.zeros(self.n_columns, np.intp)
-            place[self.order] = np.arange(len(self.order))
-            coded = np.isin(columns, self.order)
+            place[continuous] = np.arange(len(continuous))
+            coded = np.isin(columns, continuous)
             codes = np.where(coded, self.power.decode(codes, place[columns]), codes)
         decoded = self.location[columns] + self.scale[columns] * codes.astype(np.float64)
         for j, levels in self.levels.items():
@@ -153,9 +184,9 @@ class Codec:
         return np.where(table.observed, table.values, completed)
 
 
-def _discrete(kinds: Kinds, n_columns: int) -> list[int]:
+def _discrete(kinds: Kinds, n_columns: int) -> dict[int, Kind]:
     if kinds is None:
-        return []
+        return {}
     named = dict(kinds) if isinstance(kinds, Mapping) else dict(enumerate(kinds))
     if not isinstance(kinds, Mapping) and len(named) != n_columns:
         raise TableError(f"kinds must name {n_columns} columns; got {len(named)}.")
@@ -165,4 +196,35 @@ def _discrete(kinds: Kinds, n_columns: int) -> list[int]:
                 f"kinds must give columns 0 to {n_columns - 1} one of {', '.join(KINDS)}; "
                 f"got {column!r}: {kind!r}."
             )
-    return [column for column, kind in named.items() if kind != "gaussian"]
+    return {column: kind for column, kind in named.items() if kind != "gaussian"}
+
+
+def _settled(kind: Kind, n_levels: int) -> Kind:
+    if kind in ("bernoulli", "categorical"):
+        return "bernoulli" if n_levels == 2 else "categorical"
+    return kind
+
+
+def _levels(column: int, kind: Kind, cells: Values) -> Values:
+    return np.unique(cells) if kind != "count" else np.arange(_bound(column, cells) + 1.0)
+
+
+def _bound(column: int, cells: Values) -> int:
+    """A count that is hardly ever exceeded, by a negative binomial of the cells' mean and variance."""
+    from scipy.stats import nbinom, poisson
+
+    wrong = np.unique(cells[(cells < 0) | (cells != np.floor(cells))])
+    if len(wrong):
+        raise TableError(
+            f"column {column} is said to be a count and holds {wrong[:5].tolist()}; counts are 0, 1, 2, ...: "
+            "correct these cells, or name another kind."
+        )
+    mean, variance = float(cells.mean()), float(cells.var())
+    law = poisson(mean) if variance <= mean else nbinom(mean**2 / (variance - mean), mean / variance)
+    bound = max(2 * float(cells.max()), float(law.ppf(1 - BEYOND_BOUND)))
+    if bound > MOST_COUNTS:
+        raise TableError(
+            f"column {column} counts up to {cells.max():g}, too far for a sum over all counts; counts that "
+            "large are nearly continuous: name it gaussian."
+        )
+    return int(bound)
