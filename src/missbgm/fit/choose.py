@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from missbgm.bgm.factor import probits
 from missbgm.fit import guard
+from missbgm.fit.analysis import Rows
 from missbgm.fit.folds import Candidate, Fitted, Fitter, Folds, Judged, View
 from missbgm.types import Rng
 
