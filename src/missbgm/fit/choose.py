@@ -58,9 +58,10 @@ def chosen(
     n, p = x.shape
     if n < FEWEST_ROWS:
         return _unjudged(rng, views, fitter, ["selfmask"] * p)
-    eligible = _selectable(views[0].rows) & guard.untied(x, observed)
+    selectable = _selectable(views[0].rows)
+    eligible = selectable & guard.untied(x, observed)
     selecting = any(sign for _, sign in ladder)
-    rungs = [(_selection_name(eligible, observed) if sign else name, sign) for name, sign in ladder]
+    rungs = [(_selection_name(eligible, selectable) if sign else name, sign) for name, sign in ladder]
     rungs = [rung for rung in rungs if eligible.any() or not rung[1]]
     folds = Folds(rng, views, fitter, _counted(say, len(views) * len(rungs)))
     judged = {
@@ -71,7 +72,7 @@ def chosen(
     }
     plain = _plain_choice(judged)
     if not selecting or not eligible.any():
-        tied = selecting and _selectable(views[0].rows).any()
+        tied = selecting and selectable.any()
         return _settled(folds, judged, plain, [plain.family] * p, TIED if tied else "")
     verdict = _selection(folds, judged, eligible, observed)
     table = {**judged, verdict.candidate: verdict.judged}
@@ -184,10 +185,9 @@ class _Verdict(NamedTuple):
         return not self.reason
 
 
-def _selection_name(eligible: NDArray[np.bool_], observed: NDArray[np.bool_]) -> str:
-    """What a selection on residuals is called where the columns that cannot carry one are self-masked."""
-    every = (eligible == ~observed.all(axis=0)).all()
-    return "selection" if every else f"selection of {eligible.sum()} columns"
+def _selection_name(eligible: NDArray[np.bool_], selectable: NDArray[np.bool_]) -> str:
+    """What a selection on residuals is called where columns that cannot carry one are self-masked."""
+    return "selection" if (eligible == selectable).all() else f"selection of {eligible.sum()} columns"
 
 
 def _selection(

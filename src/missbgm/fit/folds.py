@@ -144,7 +144,7 @@ class Fitter(NamedTuple):
         if first.size > 1:
             start = self.started(rng, rows, everyone, first.size)
             fresh, z = begun(start, fitted.assumed, np.asarray(rows.observed).mean(axis=0)), start.z
-            first = eqx.tree_at(_mechanism, fresh, _mechanism(first))
+            first = _with_mechanism(fresh, first)
         rate = REFIT_RATE * self.rate
         return self._run(rng, rows, everyone, first, z, fitted.assumed, n_iterations, rate)
 
@@ -177,6 +177,7 @@ class Fitter(NamedTuple):
         return Fitted(state.average, assumed, np.asarray(state.z), losses)
 
 
+<<<<<<< HEAD
 def enough_rows(n_columns: int) -> int:
     """How many rows of a long or wide table begin a fit and judge it: more would tell little more."""
     return max(ENOUGH_ROWS, ENOUGH_CELLS // n_columns)
@@ -185,6 +186,16 @@ def enough_rows(n_columns: int) -> int:
 def _mechanism(model: Mixture) -> tuple[object, ...]:
     effects = (block.effect for block in model.discrete)
     return model.intercept, model.deviation, model.shared, *effects
+=======
+def _with_mechanism(model: Mixture, other: Mixture) -> Mixture:
+    """The model with what masks a cell taken from another."""
+    blocks = (
+        eqx.tree_at(lambda b: b.effect, mine, theirs.effect)
+        for mine, theirs in zip(model.discrete, other.discrete, strict=True)
+    )
+    of_data = model.share, model.weight, model.bias, model.log_scale, model.coupling
+    return Mixture(*of_data, other.intercept, other.deviation, other.shared, tuple(blocks))
+>>>>>>> kinds
 
 
 class Judged(NamedTuple):
