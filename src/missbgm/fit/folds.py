@@ -177,16 +177,11 @@ class Fitter(NamedTuple):
         return Fitted(state.average, assumed, np.asarray(state.z), losses)
 
 
-<<<<<<< HEAD
 def enough_rows(n_columns: int) -> int:
     """How many rows of a long or wide table begin a fit and judge it: more would tell little more."""
     return max(ENOUGH_ROWS, ENOUGH_CELLS // n_columns)
 
 
-def _mechanism(model: Mixture) -> tuple[object, ...]:
-    effects = (block.effect for block in model.discrete)
-    return model.intercept, model.deviation, model.shared, *effects
-=======
 def _with_mechanism(model: Mixture, other: Mixture) -> Mixture:
     """The model with what masks a cell taken from another."""
     blocks = (
@@ -195,7 +190,6 @@ def _with_mechanism(model: Mixture, other: Mixture) -> Mixture:
     )
     of_data = model.share, model.weight, model.bias, model.log_scale, model.coupling
     return Mixture(*of_data, other.intercept, other.deviation, other.shared, tuple(blocks))
->>>>>>> kinds
 
 
 class Judged(NamedTuple):
