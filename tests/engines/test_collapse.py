@@ -455,3 +455,17 @@ def test_the_papers_engine_has_words_but_no_card_and_no_likelihood() -> None:
         model.mechanism_card(1)
     with pytest.raises(ConfigError, match="set engine to collapse for it"):
         model.log_prob()
+
+
+def test_cells_below_a_limit_lie_below_it_where_many_cells_are_at_the_lowest_value() -> None:
+    """A crowded end bounds what is filled, but not in a column that is cut there."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(300, 1)) + 0.5 * rng.normal(size=(300, 4))
+    data[:, 1] = np.round(data[:, 1])
+    data[data[:, 1] < 0, 1] = np.nan
+    assert (data[:, 1] == 0).mean() > 0.1
+    collapse = {"transform": "raw", "components": 1, "n_refits": 0}
+    found = fit(data, missingness={"1": "below(0)"}, collapse=collapse)
+    found.predict(verbose=0)
+    drawn = found.draws_.values
+    assert (drawn < 0).all()

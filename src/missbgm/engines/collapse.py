@@ -142,8 +142,9 @@ class CollapseFit(Fitted):
 def fit(task: Task) -> CollapseFit:
     """Choose or take a mechanism, fit it, and refit it under random weights of the rows."""
     config = task.config
-    codec = Codec.learn(task.table, task.kinds).bounded(task.table)
+    codec = Codec.learn(task.table, task.kinds)
     mechanisms = Named.read(config.missingness, codec, task.table, task.names)
+    codec = codec.bounded(task.table, [int(codec.order[place]) for place in mechanisms.limits])
     if not len(codec.order):
         return CollapseFit(task, codec, {}, {}, "finished", (), mechanisms, None, ())
     codecs = _codecs(codec, task, mechanisms)

@@ -146,14 +146,15 @@ class Codec:
         """Whether the value of a mean of codes is not the mean of their values."""
         return self.power is not None or self.bounds is not None
 
-    def bounded(self, table: Observations) -> Self:
+    def bounded(self, table: Observations, limited: Sequence[int] = ()) -> Self:
         """The same coding, which fills no cell beyond an end of its column where many cells lie.
 
-        A normal density knows no ends: it would go on beyond the zeros of a column of amounts.
+        A normal density knows no ends: it would go on beyond the zeros of a column of amounts. Columns that
+        are `limited` are cut where they end, so that their missing cells do lie beyond it.
         """
         low, high = (end(table.values, axis=0) for end in (np.nanmin, np.nanmax))
         seen = table.observed.sum(axis=0)
-        continuous = (self.scale > 0) & ~np.isin(np.arange(self.n_columns), list(self.levels))
+        continuous = (self.scale > 0) & ~np.isin(np.arange(self.n_columns), [*self.levels, *limited])
         bounds = np.array(
             [
                 np.where(continuous & ((table.values == end).sum(axis=0) > PILED * seen), end, beyond)
